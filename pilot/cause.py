@@ -1,0 +1,166 @@
+"""Why a pilot failed, as far as it is known, and which single change was shown to help.
+
+A symptom is not a cause: without a replay a non-finite loss or poor progress has the cause
+``undetermined``, with what is known. A lower rate that helps proves a remedy, not a cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pilot.checks.common import arm_title, change_text
+from pilot.checks.registry import FAIL, UNDETERMINED, WARN, all_checks, run_check
+from pilot.compare import Difference, paired_difference
+from pilot.config import Gates
+from pilot.folder import BASELINE, ArmView, PilotView
+from pilot.plan import BEFORE
+from pilot.records import Outcome
+from pilot.verdict import NOT_MEASURED, PASS, WAIVED, GateResult, gate_results
+
+PROPOSED = "proposed"
+# Failures that another way of training may cure. Code that raises, illegal rows and tensors that
+# stand still are to be repaired, whatever an arm shows.
+_TRAINING = {"finite", "events", "validation", "progress"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Category (or ``undetermined``), one sentence, the evidence for it, and what else is known."""
+
+    category: str
+    sentence: str
+    evidence: tuple[str, ...]
+    known: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """One config override. ``status``: ``proven by arm X`` or ``proposed``.
+
+    ``judged`` are the gates that were judged on the arm and passed, ``not_judged`` those that the
+    baseline failed or that matter and could not be judged on the arm.
+    """
+
+    override: str
+    arm: str
+    status: str
+    proven: bool
+    sentence: str
+    judged: tuple[str, ...]
+    not_judged: tuple[str, ...]
+
+
+def find_cause(view: PilotView, gates: Gates, blocking: Sequence[GateResult]) -> Cause | None:
+    """The cause of a NO-GO from the failed gates, those that explain most first; else None."""
+    failed = [f for gate in blocking for f in gate.findings if f.severity == FAIL]
+    if not failed:
+        return None
+    first = failed[0]
+    sentence = first.sentence
+    if first.category == "undetermined":
+        sentence = f"not replayed, so the cause is open: {first.sentence}"
+    return Cause(
+        category=first.category,
+        sentence=sentence,
+        evidence=tuple(f.sentence for f in failed),
+        known=tuple(_known(view, gates)),
+    )
+
+
+def _known(view: PilotView, gates: Gates) -> list[str]:
+    """What the arms add, without making a cause of it."""
+    facts = []
+    for arm in _arms(view):
+        title = arm_title(arm)
+        if arm.outcome is None:
+            continue
+        if any(f.severity == FAIL for f in run_check("finite", view, gates, arm).findings):
+            facts.append(f"arm {title} ({_override(arm)}) is not finite either")
+            continue
+        gain = _gain(view, arm)
+        gained = f", validation {change_text(gain)} against before step 1" if gain else ""
+        stayed = "stayed finite to the end" if _complete(arm) else "was finite while it ran"
+        facts.append(f"arm {title} ({_override(arm)}) {stayed}{gained}")
+    if facts:
+        facts.append("a rate that helps is a remedy, it proves no cause: nothing was replayed")
+    return facts
+
+
+def find_remedy(view: PilotView, gates: Gates, blocking: Sequence[GateResult]) -> Remedy | None:
+    """The first arm that passes what the baseline failed; proven before proposed; else None.
+
+    Only failures of training itself have a remedy among the arms (an exception has to be repaired),
+    and an arm is no remedy when any gate fails on it. It is *proven* when every failed gate was
+    judged on the arm and passed and its validation improved by ``gates.progress.num_se`` standard
+    errors.
+    """
+    failed = [gate.name for gate in blocking if gate.status == FAIL]
+    if not failed or not set(failed) <= _TRAINING:
+        return None
+    found = [r for r in (_remedy(view, gates, arm, failed) for arm in _arms(view)) if r]
+    return next((r for r in found if r.proven), found[0] if found else None)
+
+
+def judge_arm(view: PilotView, gates: Gates, arm: ArmView) -> tuple[GateResult, ...]:
+    """All gates, judged on an arm as they are on the baseline."""
+    results = {c.name: run_check(c.name, view, gates, arm) for c in all_checks()}
+    return gate_results(gates, results)
+
+
+def _remedy(view: PilotView, gates: Gates, arm: ArmView, failed: Sequence[str]) -> Remedy | None:
+    on_arm = {gate.name: gate for gate in judge_arm(view, gates, arm) if gate.checks}
+    if arm.outcome is None or any(g.status == FAIL for g in on_arm.values()):
+        return None
+    gain = _gain(view, arm)
+    improved = gain is not None and gain.better(gates.progress.num_se)
+    judged = tuple(n for n, g in on_arm.items() if g.judged in (PASS, WARN))
+    unclear = (UNDETERMINED, NOT_MEASURED)
+    open_ones = tuple(
+        n
+        for n, g in on_arm.items()
+        if g.judged in unclear and g.status != WAIVED and (n in failed or g.need == "required")
+    )
+    # Without a still lower arm, progress cannot be judged on the arm that served as reference; that
+    # it improved is all that is known, and enough to propose it.
+    if not set(judged) & set(failed) and not ("progress" in failed and improved):
+        return None
+    proven = improved and all(name in judged for name in failed)
+    title = arm_title(arm)
+    status = f"proven by arm {title}" if proven else PROPOSED
+    change = f"; its validation changed by {change_text(gain)}" if gain else ""
+    left = f"; not judged on it: {', '.join(open_ones)}" if open_ones else ""
+    return Remedy(
+        override=_override(arm),
+        arm=arm.job.arm,
+        status=status,
+        proven=proven,
+        sentence=f"arm {title} passes {', '.join(judged) or 'nothing'}{change}{left}",
+        judged=judged,
+        not_judged=open_ones,
+    )
+
+
+def _arms(view: PilotView) -> list[ArmView]:
+    return [view.arms[n] for n in sorted(view.arms) if n != BASELINE and view.arms[n].job.variable]
+
+
+def _override(arm: ArmView) -> str:
+    return f"{arm.job.variable}={arm.job.value}"
+
+
+def _complete(arm: ArmView) -> bool:
+    return arm.outcome is not None and arm.outcome.status == Outcome.COMPLETED
+
+
+def _gain(view: PilotView, arm: ArmView) -> Difference | None:
+    """The arm's final validation against before step 1 (its own, or the baseline's)."""
+    baseline = view.baseline
+    before = arm.validation(BEFORE) or (baseline.validation(BEFORE) if baseline else None)
+    final = arm.validation(view.plan.final_validation)
+    if before is None or final is None:
+        return None
+    try:
+        return paired_difference(before, final)
+    except ValueError:
+        return None

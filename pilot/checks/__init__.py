@@ -1,0 +1,33 @@
+"""The checks: pure rules over records and evidence. Importing the package registers them all."""
+
+from __future__ import annotations
+
+from pilot.checks import (
+    clipping,
+    coverage,
+    determinism,
+    early_damage,
+    finite,
+    labels,
+    memory,
+    movement,
+    order,
+    outcome,
+    progress,
+    validation,
+)
+
+__all__ = [
+    "clipping",
+    "coverage",
+    "determinism",
+    "early_damage",
+    "finite",
+    "labels",
+    "memory",
+    "movement",
+    "order",
+    "outcome",
+    "progress",
+    "validation",
+]

@@ -1,0 +1,66 @@
+"""Small things that several checks need: numbers as words, rows as words, the last validations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pilot.compare import Difference
+from pilot.folder import ArmView
+from pilot.records import ValidationRecord
+
+_SHOWN_ROWS = 8
+_PLACES = {
+    "before": "before the first step",
+    "warmup_end": "at the end of the warm-up",
+    "mid_peak": "in the middle",
+    "peak_end": "at the end of the peak segment",
+    "run_end": "at the end of the run",
+    "cooldown_end": "after the cool-down",
+}
+
+
+def num(value: float) -> str:
+    """A number for a sentence: four significant digits."""
+    return f"{value:.4g}"
+
+
+def plural(count: int, word: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def rows_text(row_ids: Sequence[int], total: int | None = None) -> str:
+    """Row ids for a sentence, at most eight of them; ``total`` when only some are listed."""
+    total = len(row_ids) if total is None else total
+    if not row_ids:
+        return plural(total, "row")
+    shown = ", ".join(str(row) for row in row_ids[:_SHOWN_ROWS])
+    more = total - len(row_ids[:_SHOWN_ROWS])
+    head = "row" if total == 1 else "rows"
+    return f"{head} {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def change_text(difference: Difference) -> str:
+    """A difference with its uncertainty and its count."""
+    if not difference.estimated:
+        return f"{difference.value:+.4g} (no standard error, n {difference.num_examples})"
+    return f"{difference.value:+.4g} (SE {difference.se:.2g}, n {difference.num_examples})"
+
+
+def place_text(at: str) -> str:
+    """A planned validation in words, as it stands after a number."""
+    return _PLACES.get(at, f"at {at.replace('_', ' ')}")
+
+
+def arm_title(arm: ArmView) -> str:
+    """The arm's name for people: ``lr_x1_3`` is shown as ``lr x1/3``."""
+    scaled = re.fullmatch(r"lr_x(\d+)_(\d+)", arm.job.arm)
+    if scaled:
+        return f"lr x{scaled[1]}/{scaled[2]}"
+    return arm.job.arm.replace("_", " ")
+
+
+def last_validations(arm: ArmView) -> dict[tuple[str, str], ValidationRecord]:
+    """The validations by (place, set) in the order of their first record; the last attempt wins."""
+    return {(record.at, record.name): record for record in arm.validations}

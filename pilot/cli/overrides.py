@@ -1,0 +1,129 @@
+"""Reads the overrides of the command line one by one, so that each mistake is found.
+
+Hydra itself stops at the first one. What is sorted here: choices of a group (``optim=sgd``), values
+(``optim.learning_rate=1.0``) and Hydra's own settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.errors import HydraException
+
+from pilot.config import nearest
+from pilot.errors import Mistake
+
+RECIPE = "recipe"
+# Settings of Hydra that pilot relies on: changing them would move or split its folder.
+_FIXED = ("hydra.mode", "hydra.run", "hydra.sweep", "hydra.output_subdir", "hydra.job.chdir")
+_FIXED_GROUPS = ("hydra/launcher", "hydra/sweeper")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sorted:
+    """The overrides that are right in form, and the mistakes of the others.
+
+    ``choices`` maps a group to its override; ``recipe`` is the chosen recipe, if it exists.
+    """
+
+    recipe: str | None
+    choices: Mapping[str, Override]
+    values: tuple[Override, ...]
+    hydra: tuple[Override, ...]
+    mistakes: tuple[Mistake, ...]
+
+
+@dataclass
+class _Bins:
+    choices: dict[str, Override] = field(default_factory=dict)
+    values: list[Override] = field(default_factory=list)
+    hydra: list[Override] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def wrong(self, key: str, value: str, rule: str, remedy: str) -> None:
+        self.mistakes.append(Mistake(key=key, value=value, rule=rule, remedy=remedy))
+
+
+def sort_overrides(given: Sequence[str], groups: Mapping[str, Sequence[str]]) -> Sorted:
+    """Parse and sort ``given``; ``groups`` maps each group to its options.
+
+    A missing recipe is a mistake like any other. Nothing is raised.
+    """
+    bins = _Bins()
+    parser = OverridesParser.create()
+    for text in given:
+        try:
+            override = parser.parse_override(text)
+        except HydraException as error:
+            reason = str(error).splitlines()[0]
+            bins.wrong(
+                text, "", f"must read KEY=VALUE: {reason}", "quote values with spaces or ,={}"
+            )
+            continue
+        _sort_one(override, groups, bins)
+    recipe = bins.choices.get(RECIPE)
+    if recipe is None and not any(m.key == RECIPE for m in bins.mistakes):
+        bins.wrong(
+            RECIPE, "", "a recipe must be chosen", f"add +recipe=NAME, one of: {_list(groups)}"
+        )
+    return Sorted(
+        recipe=str(recipe.value()) if recipe else None,
+        choices=bins.choices,
+        values=tuple(bins.values),
+        hydra=tuple(bins.hydra),
+        mistakes=tuple(bins.mistakes),
+    )
+
+
+def _sort_one(override: Override, groups: Mapping[str, Sequence[str]], bins: _Bins) -> None:
+    key, text = override.key_or_group, str(override.input_line)
+    value = text.partition("=")[2]
+    if override.is_hydra_override():
+        if key in _FIXED_GROUPS or any(key == f or key.startswith(f"{f}.") for f in _FIXED):
+            bins.wrong(key, value, "is set by pilot", "remove it; the folder is out_dir=DIR")
+        else:
+            bins.hydra.append(override)
+    elif override.is_delete():
+        rule = "cannot be removed: what then counts would be written down nowhere"
+        bins.wrong(
+            key,
+            text,
+            rule,
+            f"choose another: {key}=NAME" if key in groups else f"write {key}=VALUE",
+        )
+    elif override.is_sweep_override():
+        bins.wrong(key, value, "must be one value", "run one pilot per value, or quote the comma")
+    elif key in groups and not isinstance(override.value(), dict):
+        _sort_choice(override, value, groups, bins)
+    else:
+        bins.values.append(override)
+
+
+def _sort_choice(
+    override: Override, value: str, groups: Mapping[str, Sequence[str]], bins: _Bins
+) -> None:
+    group, options = override.key_or_group, groups[override.key_or_group]
+    added = override.type in (OverrideType.ADD, OverrideType.FORCE_ADD)
+    if override.package is not None:
+        bins.wrong(f"{group}@{override.package}", value, "groups have one place", f"write {group}=")
+    elif group in bins.choices:
+        bins.wrong(group, value, "is chosen twice", f"keep one {group}=")
+    elif value not in options:
+        near = nearest(value, options)
+        hint = f"did you mean {near!r}? " if near else ""
+        plus = "+" if group == RECIPE else ""
+        remedy = f"{hint}write {plus}{group}=NAME, one of: {', '.join(options)}"
+        bins.wrong(group, value, f"no such {group}", remedy)
+    elif group == RECIPE and not added:
+        bins.wrong(group, value, "a recipe is added with a plus", f"write +recipe={value}")
+    elif group != RECIPE and override.type is OverrideType.ADD:
+        bins.wrong(group, value, "has a choice already", f"write {group}={value}, without the plus")
+    else:
+        bins.choices[group] = override
+
+
+def _list(groups: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(groups.get(RECIPE, ())) or "(none found)"

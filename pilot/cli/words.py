@@ -1,0 +1,104 @@
+"""The words of the command line: what is done with the folder of a pilot that exists.
+
+Each word parses its own arguments and calls one function elsewhere; imports are lazy, so that a
+word only loads what it needs (``judge`` runs without torch).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """A word: one line for the help, and what runs it (arguments in, exit code out)."""
+
+    summary: str
+    run: Callable[[list[str]], int]
+    internal: bool = False
+
+
+def _folder_parser(word: str, about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"pilot {word}", description=about, allow_abbrev=False)
+    parser.add_argument("dir", type=Path, metavar="DIR", help="the folder of a pilot")
+    return parser
+
+
+def judge(arguments: list[str]) -> int:
+    """Judge a finished pilot again from its records; the exit code is the verdict's."""
+    parser = _folder_parser("judge", "Judge a pilot again from its records, without a model.")
+    parser.add_argument("--gates", type=Path, metavar="FILE", help="gates to judge by")
+    args = parser.parse_args(arguments)
+
+    from pilot import folder
+    from pilot import judge as judging
+    from pilot.report.terminal import make_terminal
+
+    view = folder.load(args.dir)
+    judgement = judging.judge(view, judging.load_gates(view, args.gates))
+    judging.write(args.dir, judgement)
+    terminal = make_terminal()
+    terminal.verdict(folder.read_json(folder.PilotFolder(args.dir).verdict), args.dir)
+    terminal.close()
+    return int(judgement.exit_code)
+
+
+def verify(arguments: list[str]) -> int:
+    """Whether DIR's verdict is GO and was made for exactly this run."""
+    parser = _folder_parser(
+        "verify", "Exit 0 only when the pilot in DIR said GO to exactly the run given here."
+    )
+    parser.add_argument("--config-dir", type=Path, help="a folder with your own recipes")
+    parser.add_argument("overrides", nargs="+", metavar="+recipe=NAME", help="as for the pilot")
+    args = parser.parse_intermixed_args(arguments)
+
+    from pilot.cli.verify import verify_run
+
+    return int(verify_run(args.dir, args.overrides, args.config_dir))
+
+
+def resume(arguments: list[str]) -> int:
+    """Go on with a pilot that was interrupted."""
+    args = _folder_parser("resume", "Go on with an interrupted pilot.").parse_args(arguments)
+    from pilot import campaign
+
+    return int(campaign.resume(args.dir))
+
+
+def sync(arguments: list[str]) -> int:
+    """Send a pilot to its tracking server (again)."""
+    args = _folder_parser("sync", "Send a pilot to its tracking server.").parse_args(arguments)
+    from pilot.tracking import project
+
+    return int(project.sync(args.dir))
+
+
+def arm(arguments: list[str]) -> int:
+    """Internal: run one arm in its folder."""
+    args = _folder_parser("arm", "Internal: run one arm.").parse_args(arguments)
+    from pilot.engines.process import run_arm
+
+    return int(run_arm(args.dir))
+
+
+def survey(arguments: list[str]) -> int:
+    """Internal: measure what the plan needs."""
+    args = _folder_parser("survey", "Internal: survey a recipe.").parse_args(arguments)
+    from pilot.survey import run_survey
+
+    return int(run_survey(args.dir))
+
+
+WORDS: dict[str, Word] = {
+    "judge": Word(summary="judge DIR [--gates FILE]     judge again, from the records", run=judge),
+    "verify": Word(
+        summary="verify DIR +recipe=NAME ...  0 only on GO for this very run", run=verify
+    ),
+    "resume": Word(summary="resume DIR                   go on where a pilot stopped", run=resume),
+    "sync": Word(summary="sync DIR                     send it to the tracking server", run=sync),
+    "arm": Word(summary="arm DIR", run=arm, internal=True),
+    "survey": Word(summary="survey DIR", run=survey, internal=True),
+}

@@ -1,0 +1,82 @@
+"""Paired statistics between validations: the same examples, at two times or in two arms.
+
+Nothing here needs a model, and a number that is not finite never enters an estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pilot.records import ValidationRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A paired difference of two validation losses, in nats per token; positive is worse.
+
+    ``se`` is the standard error over examples; ``num_examples`` and ``num_tokens`` count what was
+    compared. ``value`` is NaN when a loss is not finite or no token is supervised; ``se`` is NaN
+    then, and also with fewer than two examples.
+    """
+
+    value: float
+    se: float
+    num_examples: int
+    num_tokens: int
+
+    @property
+    def estimated(self) -> bool:
+        """Whether there is both a value and a standard error."""
+        return math.isfinite(self.value) and math.isfinite(self.se)
+
+    def worse(self, num_se: float) -> bool:
+        """Above zero by more than ``num_se`` standard errors; never when not estimated."""
+        return self.estimated and self.value > num_se * self.se
+
+    def better(self, num_se: float) -> bool:
+        """Below zero by more than ``num_se`` standard errors; never when not estimated."""
+        return self.estimated and self.value < -num_se * self.se
+
+
+def paired_difference(reference: ValidationRecord, other: ValidationRecord) -> Difference:
+    """The loss of ``other`` minus the loss of ``reference`` on the same examples.
+
+    The ratio estimator (Cochran, Sampling Techniques, 1977, chapter 6): with d_i the difference of
+    the loss sums of example i and n_i its supervised tokens, D = sum d_i / sum n_i, residuals
+    e_i = d_i - D n_i and SE = sqrt(n / (n - 1) * sum e_i^2) / sum n_i. So a long example counts by
+    its tokens, and what all examples share (one ratio for all) adds no error. Examples without
+    a supervised token are left out. Constant inputs give the value with SE 0.
+
+    Raises:
+        ValueError: the two did not validate the same examples of the same set.
+    """
+    if reference.name != other.name:
+        raise ValueError(f"two validation sets: {reference.name!r} and {other.name!r}")
+    if reference.token_counts != other.token_counts:
+        raise ValueError(
+            f"validation set {other.name!r} had other examples: {_counted(reference)} "
+            f"({reference.at}) and {_counted(other)} ({other.at})"
+        )
+    for record in (reference, other):
+        if len(record.loss_sums) != len(record.token_counts):
+            raise ValueError(f"{record.name!r}: losses and token counts differ in number")
+    counts = np.asarray(reference.token_counts, dtype=np.float64)
+    sums = [np.asarray(r.loss_sums, dtype=np.float64)[counts > 0] for r in (reference, other)]
+    counts = counts[counts > 0]
+    num, tokens = len(counts), int(counts.sum())
+    if num == 0 or not (np.isfinite(sums[0]).all() and np.isfinite(sums[1]).all()):
+        return Difference(value=math.nan, se=math.nan, num_examples=num, num_tokens=tokens)
+    change = sums[1] - sums[0]
+    value = float(change.sum() / tokens)
+    residual = change - value * counts
+    se = math.nan
+    if num > 1:
+        se = math.sqrt(num / (num - 1) * float(residual @ residual)) / tokens
+    return Difference(value=value, se=se, num_examples=num, num_tokens=tokens)
+
+
+def _counted(record: ValidationRecord) -> str:
+    return f"{len(record.token_counts)} examples, {sum(record.token_counts)} tokens"

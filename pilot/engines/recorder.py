@@ -1,0 +1,102 @@
+"""Writes what happens to an arm's folder as it happens, and stops a run that cannot go on."""
+
+from __future__ import annotations
+
+from pilot import checkpoint
+from pilot.engines.base import Observer
+from pilot.folder import ArmFolder
+from pilot.records import (
+    Evidence,
+    JsonlWriter,
+    Resource,
+    StepRecord,
+    ValidationRecord,
+)
+
+# fp16: the scaler starts at 2**16 and halves on every overflow; after 20 in a row it is below 1.
+_MAX_SKIPS_IN_A_ROW = 20
+BEFORE_FIRST_CLIP = "before_first_clip"
+
+
+class Recorder(Observer):
+    """Appends records; a run whose numbers are not finite is asked to stop.
+
+    Args:
+        folder: the arm's folder.
+        attempt: 1 for the first start, 2 after the first restart, ...
+    """
+
+    def __init__(self, folder: ArmFolder, attempt: int) -> None:
+        self.folder, self.attempt = folder, attempt
+        self.stop_reason = ""
+        self.last_step = 0
+        self._skips = 0
+        self._steps = JsonlWriter(folder.steps(attempt))
+        self._validations = JsonlWriter(folder.validations)
+        self._evidence = JsonlWriter(folder.evidence)
+        self._resources = JsonlWriter(folder.resources)
+        self._in_cooldown = False
+        self._clipped = any(
+            BEFORE_FIRST_CLIP in c.reasons for c in checkpoint.find(folder.checkpoints)
+        )
+
+    def start_cooldown(self) -> None:
+        """From here on steps belong to the cool-down branch, not to the baseline's own record."""
+        self._steps.close()
+        self._steps = JsonlWriter(self.folder.cooldown(self.attempt))
+        self._in_cooldown = True
+
+    def on_step(self, record: StepRecord, resource: Resource) -> None:
+        """Write the record; notice the first clipped step and numbers that are not finite."""
+        self._steps.write(record)
+        self._resources.write(resource)
+        self.last_step = record.step
+        if record.clip_coef < 1.0 and not self._clipped and not self._in_cooldown:
+            self._pin_before(record.step)
+        self._watch(record)
+
+    def on_validation(self, record: ValidationRecord, resource: Resource) -> None:
+        """Write the record."""
+        self._validations.write(record)
+        self._resources.write(resource)
+
+    def evidence(self, evidence: Evidence) -> None:
+        """Write what an experiment measured."""
+        self._evidence.write(evidence)
+
+    def resource(self, resource: Resource) -> None:
+        """Write seconds and bytes."""
+        self._resources.write(resource)
+
+    def close(self) -> None:
+        """Close all files."""
+        for writer in (self._steps, self._validations, self._evidence, self._resources):
+            writer.close()
+
+    def _watch(self, record: StepRecord) -> None:
+        if record.loss_scale is not None and record.finite_params:
+            self._skips = self._skips + 1 if record.step_skipped else 0
+            if self._skips > _MAX_SKIPS_IN_A_ROW:
+                self._stop(f"{self._skips} steps in a row skipped by the loss scaler", record.step)
+            return
+        bad = [
+            name
+            for name, fine in (
+                ("loss", record.finite_loss),
+                ("gradient", record.finite_grads),
+                ("weights", record.finite_params),
+            )
+            if not fine
+        ]
+        if bad:
+            self._stop(f"{' and '.join(bad)} not finite", record.step)
+
+    def _stop(self, reason: str, step: int) -> None:
+        self.stop_reason = self.stop_reason or f"{reason} at step {step}"
+
+    def _pin_before(self, step: int) -> None:
+        """Keep the newest state from before the first clipped step: 'clip off' can fork there."""
+        self._clipped = True
+        older = [c for c in checkpoint.find(self.folder.checkpoints) if c.step < step]
+        if older:
+            checkpoint.pin(max(older, key=lambda c: c.step), BEFORE_FIRST_CLIP)

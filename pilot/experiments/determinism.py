@@ -1,0 +1,78 @@
+"""The determinism floor: the first step twice from the same state, on the same rows.
+
+On a CPU the floor is 0 (bit-identical); on a GPU it says how far two equal runs drift in one step,
+which every later replay has to be compared with.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from pilot.records import Evidence, StepRecord
+
+if TYPE_CHECKING:
+    from pilot.engines.native import NativeEngine
+
+
+def measure(engine: NativeEngine, row_ids: tuple[int, ...]) -> Evidence:
+    """Replay one step on ``row_ids`` twice; the engine is left exactly as it was.
+
+    ``relative_spread`` is the larger of the relative differences of loss and gradient norm (0 when
+    both runs gave the same bits, also the same NaN); ``max_param_diff`` is the largest absolute
+    difference of any trainable element after the step.
+    """
+    state = _copy(engine.snapshot())
+    first = engine.replay_step(state, row_ids)
+    after = [p.detach().clone() for p in engine.trainable]
+    second = engine.replay_step(state, row_ids)
+    differences = [
+        float((a.double() - b.detach().double()).abs().max()) if a.numel() else 0.0
+        for a, b in zip(after, engine.trainable, strict=True)
+        if not torch.equal(a, b)
+    ]
+    engine.restore(state)
+    return Evidence(
+        experiment="determinism",
+        scale="full",
+        step=first.step,
+        values={
+            "loss_a": first.loss,
+            "loss_b": second.loss,
+            "grad_norm_a": first.grad_norm,
+            "grad_norm_b": second.grad_norm,
+            "max_param_diff": max(differences, default=0.0),
+            "relative_spread": _spread(first, second),
+        },
+    )
+
+
+def _spread(a: StepRecord, b: StepRecord) -> float:
+    return max(_relative(a.loss, b.loss), _relative(a.grad_norm, b.grad_norm))
+
+
+def _relative(a: float, b: float) -> float:
+    if a == b or (math.isnan(a) and math.isnan(b)):
+        return 0.0
+    return abs(a - b) / max(abs(a), abs(b)) if math.isfinite(a - b) else math.inf
+
+
+def _copy(value: object) -> dict[str, object]:
+    """A deep copy in which no tensor shares memory with the model or the optimizer."""
+
+    def copy(item: object) -> object:
+        if isinstance(item, torch.Tensor):
+            return item.detach().clone()
+        if isinstance(item, dict):
+            return {key: copy(inner) for key, inner in item.items()}
+        if isinstance(item, list):
+            return [copy(inner) for inner in item]
+        if isinstance(item, tuple):
+            return tuple(copy(inner) for inner in item)
+        return item
+
+    copied = copy(value)
+    assert isinstance(copied, dict)
+    return copied

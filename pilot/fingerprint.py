@@ -1,0 +1,224 @@
+"""What a verdict is bound to: the run's configuration, code, data, package versions, world size.
+
+A fingerprint says *which run* was piloted, not how: gates, tracking, launcher, folder and the
+length of the pilot are not in it. It holds no absolute path, so that a checkout elsewhere has the
+same one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pilot import __version__
+from pilot.records import to_json
+
+FULL_HASH_BYTES = 1_000_000_000
+_BLOCK_BYTES = 1 << 20
+_NUM_SAMPLES = 64
+_SECTIONS = ("recipe", "full_run", "optim", "batch", "precision", "engine")
+_PILOT_KEYS = ("seed", "data_seed")
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "numpy",
+    "accelerate",
+    "peft",
+    "datasets",
+)
+_GIT_SECS = 60.0
+
+
+def make_fingerprint(
+    config_tree: Mapping[str, Any],
+    module_path: Path,
+    input_files: Sequence[Path],
+    world_size: int,
+) -> dict[str, Any]:
+    """The fingerprint of a run, as plain JSON values.
+
+    Args:
+        config_tree: the resolved configuration.
+        module_path: the recipe's Python file.
+        input_files: the files that the recipe reads: data, weights, tokenizer.
+        world_size: number of processes of the full run.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    parts: dict[str, Any] = {
+        "config": _config(config_tree),
+        "code": _code(module_path),
+        "data": sorted(
+            (_file(path) for path in input_files), key=lambda f: (f["name"], f["sha256"])
+        ),
+        "packages": _packages(),
+        "world_size": world_size,
+    }
+    return {"hash": _digest(to_json(parts).encode())[:12], **parts}
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """One readable line for everything in which two fingerprints differ; empty: they are equal."""
+    lines: list[str] = []
+    for part in ("config", "code", "packages"):
+        old, new = _plain(before.get(part)), _plain(after.get(part))
+        for key in sorted(set(old) | set(new)):
+            lines += _line(f"{part} {key}", old.get(key, "absent"), new.get(key, "absent"))
+    lines += _data_lines(before.get("data") or [], after.get("data") or [])
+    lines += _line("world_size", before.get("world_size"), after.get("world_size"))
+    return lines
+
+
+def _plain(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _line(name: str, old: object, new: object) -> list[str]:
+    a, b = to_json(old), to_json(new)
+    return [] if a == b else [f"{name}: {a} -> {b}"]
+
+
+def _data_lines(before: Iterable[Any], after: Iterable[Any]) -> list[str]:
+    old, new = _by_name(before), _by_name(after)
+    lines = []
+    for name in sorted(set(old) | set(new)):
+        if name not in new:
+            lines.append(f"data {name}: no longer read")
+        elif name not in old:
+            lines.append(f"data {name}: was not read before")
+        elif old[name] != new[name]:
+            lines.append(f"data {name}: {_contents(old[name])} -> {_contents(new[name])}")
+    return lines
+
+
+def _by_name(files: Iterable[Any]) -> dict[str, list[tuple[int, str]]]:
+    found: dict[str, list[tuple[int, str]]] = {}
+    for file in files:
+        found.setdefault(str(file["name"]), []).append((int(file["bytes"]), str(file["sha256"])))
+    return {name: sorted(items) for name, items in found.items()}
+
+
+def _contents(items: Sequence[tuple[int, str]]) -> str:
+    return ", ".join(f"{size:,} bytes (sha256 {digest[:12]})" for size, digest in items)
+
+
+def _config(tree: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {name: tree[name] for name in _SECTIONS if name in tree}
+    pilot = tree.get("pilot")
+    if isinstance(pilot, Mapping):
+        kept |= {f"pilot.{key}": pilot[key] for key in _PILOT_KEYS if key in pilot}
+    return dict(sorted(_flat(kept, "")))
+
+
+def _flat(value: object, key: str) -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        return [
+            leaf
+            for name, item in value.items()
+            for leaf in _flat(item, f"{key}.{name}" if key else str(name))
+        ]
+    if isinstance(value, (list, tuple)):
+        return [(key, [_without_folder(item) for item in value])]
+    return [(key, _without_folder(value))]
+
+
+def _without_folder(value: object) -> object:
+    """A path by its last part: the manifest says what is in the file, wherever it lies."""
+    if isinstance(value, str) and os.sep in value:
+        path = Path(value).expanduser()
+        if path.is_absolute() or path.exists():
+            return path.name
+    return value
+
+
+def _code(module_path: Path) -> dict[str, Any]:
+    commit, diff = _repository(module_path)
+    return {
+        "recipe_module": module_path.name,
+        "recipe_sha256": _digest(module_path.read_bytes()),
+        "commit": commit,
+        "diff_sha256": diff,
+        "pilot_version": __version__,
+        "pilot_sha256": _own_code(),
+    }
+
+
+def _repository(module_path: Path) -> tuple[str | None, str | None]:
+    """Commit, and hash of what differs from it, of the repository that holds the recipe.
+
+    None where there is no repository or no commit, git is missing, or the repository ignores the
+    file (a virtual environment inside a checkout).
+    """
+    folder = module_path.resolve().parent
+    if _git(folder, "check-ignore", "-q", str(module_path.resolve())) is not None:
+        return None, None
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
+    if commit is None:
+        return None, None
+    diff = _git(folder, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv")
+    return commit.decode().strip(), None if diff is None else _digest(diff)
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_SECS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _own_code() -> str:
+    here = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for path in sorted(here.rglob("*.py")):
+        if path.relative_to(here).parts[0] in ("conf", "recipes"):
+            continue  # only a wheel has them inside; the recipe's own file is hashed by itself
+        digest.update(path.relative_to(here).as_posix().encode() + b"\0")
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _file(path: Path) -> dict[str, Any]:
+    size = path.stat().st_size
+    sampled = size > FULL_HASH_BYTES
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        if sampled:
+            digest.update(str(size).encode())
+            last = size - _BLOCK_BYTES
+            for index in range(_NUM_SAMPLES):
+                file.seek(last * index // (_NUM_SAMPLES - 1))
+                digest.update(file.read(_BLOCK_BYTES))
+        else:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+    return {"name": path.name, "bytes": size, "sha256": digest.hexdigest(), "sampled": sampled}
+
+
+def _packages() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

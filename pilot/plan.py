@@ -1,0 +1,300 @@
+"""From the full run to the pilot: segments, validations, checkpoints, expected cost.
+
+``make_plan`` is a pure function of the configuration and the survey. It refuses what cannot cover
+the warm-up, the peak segment or the validations within the budget, with the numbers; nothing is
+silently shortened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pilot.config import Config
+from pilot.errors import PlanRefused
+from pilot.records import from_json
+from pilot.schedule import Schedule
+
+BEFORE, WARMUP_END, MID_PEAK, PEAK_END = "before", "warmup_end", "mid_peak", "peak_end"
+RUN_END, COOLDOWN_END = "run_end", "cooldown_end"
+# A rate this far below the peak has cooled down by itself: no branch is needed to compare.
+_COOL_FRAC = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A stretch of steps (both ends included) and the learning rates at its borders."""
+
+    name: str
+    first_step: int
+    last_step: int
+    first_learning_rate: float
+    last_learning_rate: float
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps it has."""
+        return self.last_step - self.first_step + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The pilot of one full run. Steps are counted as in the full run, from 1.
+
+    ``pilot_steps`` is the number of steps trained before the cool-down branch; ``stop_step`` is the
+    last of them. ``final_validation`` names the validation that the gates compare with ``before``.
+    """
+
+    recipe: str
+    schedule: Schedule
+    start_step: int
+    stop_step: int
+    pilot_steps: int
+    num_peak_steps: int
+    cooldown_steps: int
+    whole_run: bool
+    segments: tuple[Segment, ...]
+    validations: Mapping[str, int]
+    final_validation: str
+    checkpoints: Mapping[str, int]
+    checkpoint_bytes: int
+    rows_per_step: int
+    num_rows_needed: int
+    num_arms: int
+    share_of_full_run: float
+    expected_secs: float | None
+    not_measured: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def make_plan(config: Config, survey: Mapping[str, Any], *, warnings: tuple[str, ...] = ()) -> Plan:
+    """Plan the pilot of ``config``.
+
+    Args:
+        config: the validated configuration.
+        survey: ``survey.json``: ``num_train_rows``, ``checkpoint_bytes``, ``timing`` (seconds),
+            ``validation_rows`` and ``failure``.
+        warnings: what the configuration's author should know; printed with the plan.
+
+    Raises:
+        PlanRefused: with every reason and its numbers.
+    """
+    schedule = full_schedule(config, int(survey["num_train_rows"]))
+    start = config.full_run.start_step
+    stop, num_peak = _stop_step(schedule, start, config.pilot.min_peak_steps)
+    whole = stop == schedule.schedule_steps
+    cooldown = 0 if _cooled(schedule, whole, stop) else config.pilot.cooldown_steps
+    rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
+    validations = _validations(schedule, start, stop, cooldown)
+    secs = _expected_secs(config, survey, stop - start, cooldown, len(validations))
+    reasons = _refusals(config, survey, schedule, start, stop, num_peak, cooldown, secs)
+    if reasons:
+        raise PlanRefused(reasons)
+    return Plan(
+        recipe=str(config.recipe["name"]),
+        schedule=schedule,
+        start_step=start,
+        stop_step=stop,
+        pilot_steps=stop - start,
+        num_peak_steps=num_peak,
+        cooldown_steps=cooldown,
+        whole_run=whole,
+        segments=_segments(schedule, start, stop, cooldown),
+        validations=validations,
+        final_validation=COOLDOWN_END if cooldown else RUN_END,
+        checkpoints=_checkpoints(config, survey, schedule, start, stop),
+        checkpoint_bytes=int(survey.get("checkpoint_bytes") or 0),
+        rows_per_step=rows_per_step,
+        num_rows_needed=(stop - start + cooldown) * rows_per_step,
+        num_arms=1,
+        share_of_full_run=(stop - start) / (schedule.schedule_steps - start),
+        expected_secs=secs,
+        not_measured=_not_measured(config, survey),
+        warnings=warnings,
+    )
+
+
+def full_schedule(config: Config, num_train_rows: int) -> Schedule:
+    """The full run's schedule; epochs and fractions become steps here (rounded up)."""
+    run = config.full_run
+    steps = run.schedule_steps
+    if steps is None:
+        rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
+        steps = max(1, math.ceil(float(run.epochs or 1.0) * num_train_rows / rows_per_step))
+    warmup = run.warmup_steps
+    if warmup is None:
+        warmup = math.ceil((run.warmup_frac or 0.0) * steps)
+    return Schedule(
+        kind=run.schedule,
+        learning_rate=config.optim.learning_rate,
+        schedule_steps=steps,
+        warmup_steps=min(warmup, steps),
+        min_learning_rate_frac=run.min_learning_rate_frac,
+        decay_frac=run.decay_frac,
+    )
+
+
+def read_plan(data: Mapping[str, Any]) -> Plan:
+    """A plan from its JSON file."""
+    values = dict(data)
+    values["schedule"] = from_json(Schedule, values["schedule"])
+    values["segments"] = [from_json(Segment, item) for item in values["segments"]]
+    return from_json(Plan, values)
+
+
+def _stop_step(schedule: Schedule, start: int, min_peak_steps: int) -> tuple[int, int]:
+    """The last step of the pilot and how many peak steps it has: ``min_peak_steps``, or all."""
+    num_peak = 0
+    for step in range(start + 1, schedule.schedule_steps + 1):
+        if schedule.is_peak(step):
+            num_peak += 1
+            if num_peak == min_peak_steps:
+                return step, num_peak
+        elif num_peak:
+            return _after_short_peak(schedule, step, min_peak_steps), num_peak
+    return schedule.schedule_steps, num_peak
+
+
+def _after_short_peak(schedule: Schedule, step: int, min_peak_steps: int) -> int:
+    """The stop where the peak is shorter than asked for: its end, or the whole of a short run."""
+    short = schedule.schedule_steps <= schedule.warmup_steps + min_peak_steps
+    return schedule.schedule_steps if short else step - 1
+
+
+def _cooled(schedule: Schedule, whole: bool, stop: int) -> bool:
+    """Whether the full run ends within the pilot, at a rate that has gone down by itself."""
+    return whole and schedule.factor_at(stop + 1) <= _COOL_FRAC
+
+
+def _validations(schedule: Schedule, start: int, stop: int, cooldown: int) -> dict[str, int]:
+    places = {BEFORE: start}
+    if start < schedule.warmup_steps < stop:
+        places[WARMUP_END] = schedule.warmup_steps
+    else:
+        places[MID_PEAK] = start + max(1, (stop - start) // 2)
+    places[PEAK_END if cooldown else RUN_END] = stop
+    if cooldown:
+        places[COOLDOWN_END] = stop + cooldown
+    return places
+
+
+def _segments(schedule: Schedule, start: int, stop: int, cooldown: int) -> tuple[Segment, ...]:
+    rate = schedule.learning_rate_at
+    borders: list[tuple[str, int, int]] = []
+    warmup = schedule.warmup_steps
+    if start < warmup:
+        borders.append(("warm-up", start + 1, min(warmup, stop)))
+    first = max(start, warmup) + 1
+    peak_last = max((s for s in range(first, stop + 1) if schedule.is_peak(s)), default=first - 1)
+    if peak_last >= first:
+        borders.append(("peak", first, peak_last))
+    if peak_last < stop and stop >= first:
+        borders.append(("decay", peak_last + 1, stop))
+    segments = [
+        Segment(
+            name=name,
+            first_step=a,
+            last_step=b,
+            first_learning_rate=rate(a),
+            last_learning_rate=rate(b),
+        )
+        for name, a, b in borders
+    ]
+    if cooldown:
+        segments.append(
+            Segment(
+                name="cool-down",
+                first_step=stop + 1,
+                last_step=stop + cooldown,
+                first_learning_rate=cooldown_rate(schedule, stop, cooldown, 1),
+                last_learning_rate=cooldown_rate(schedule, stop, cooldown, cooldown),
+            )
+        )
+    return tuple(segments)
+
+
+def cooldown_rate(schedule: Schedule, stop: int, cooldown: int, index: int) -> float:
+    """The rate of cool-down step ``index`` (1-based): linear from the rate at ``stop`` to 0.
+
+    The last step still moves (rate/cooldown); the rate is 0 after it.
+    """
+    return schedule.learning_rate_at(stop) * (cooldown - index + 1) / (cooldown + 1)
+
+
+def _checkpoints(
+    config: Config, survey: Mapping[str, Any], schedule: Schedule, start: int, stop: int
+) -> dict[str, int]:
+    pinned = {"start": start}
+    if start < schedule.warmup_steps < stop:
+        pinned["warmup_end"] = schedule.warmup_steps
+    pinned["peak_end"] = stop
+    too_big = int(survey.get("checkpoint_bytes") or 0) > config.pilot.max_checkpoint_bytes
+    return {"peak_end": stop} if too_big else pinned
+
+
+def _expected_secs(
+    config: Config, survey: Mapping[str, Any], steps: int, cooldown: int, num_validations: int
+) -> float | None:
+    timing = survey.get("timing") or {}
+    if "step_secs" not in timing:
+        return None
+    per_arm = (
+        float(timing["start_secs"])
+        + (steps + cooldown) * float(timing["step_secs"])
+        + num_validations * float(timing["validation_secs"])
+    )
+    return 2.0 * per_arm + 2.0 * float(timing["step_secs"])  # baseline, one arm, the floor
+
+
+def _refusals(
+    config: Config,
+    survey: Mapping[str, Any],
+    schedule: Schedule,
+    start: int,
+    stop: int,
+    num_peak: int,
+    cooldown: int,
+    secs: float | None,
+) -> list[str]:
+    reasons = []
+    needed, budget = stop - start + cooldown, config.pilot.budget_steps
+    if budget is not None and needed > budget:
+        warmup = max(0, schedule.warmup_steps - start)
+        reasons.append(
+            f"pilot.budget_steps = {budget} cannot cover {needed} steps: {warmup} of warm-up, "
+            f"{num_peak} at the peak rate, {cooldown} of cool-down; "
+            "raise the budget or lower pilot.min_peak_steps"
+        )
+    limit = config.pilot.budget_secs
+    if limit is not None and secs is not None and secs > limit:
+        reasons.append(
+            f"pilot.budget_secs = {limit:g} is less than the expected {secs:.0f} s "
+            f"(baseline and one arm of {needed} steps each); raise it or shorten the pilot"
+        )
+    if num_peak == 0:
+        reasons.append(
+            f"the full run of {schedule.schedule_steps} steps never reaches its peak rate: "
+            f"warm-up is {schedule.warmup_steps} steps; shorten the warm-up"
+        )
+    if schedule.schedule_steps - start < 2:
+        reasons.append(
+            f"the full run has {schedule.schedule_steps - start} step left: three validations "
+            "(before, between, after) need at least 2"
+        )
+    if not survey.get("validation_rows"):
+        reasons.append("the recipe has no validation set: without one no verdict is possible")
+    return reasons
+
+
+def _not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
+    missing = [
+        "events (spikes, trends): the window tier is not part of this version",
+        "invariance and resume experiments are not part of this version",
+        "world sizes above 1: engine=native runs one process",
+    ]
+    if survey.get("failure"):
+        missing.append(f"expected time: {survey['failure']}")
+    missing.extend(f"check {name}: skipped by checks.skip" for name in config.checks.skip)
+    return tuple(missing)

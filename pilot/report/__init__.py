@@ -1,0 +1,1 @@
+"""Projections for people: the terminal, the report and its figures."""

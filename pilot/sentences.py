@@ -1,0 +1,134 @@
+"""The verdict in words: why, what to do next, what was not measured, the warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pilot.cause import Remedy
+from pilot.checks.common import plural
+from pilot.checks.registry import (
+    FAIL,
+    UNDETERMINED,
+    WARN,
+    CheckResult,
+    all_checks,
+    skipped_names,
+    unknown_names,
+)
+from pilot.folder import PilotView
+from pilot.records import Finding
+from pilot.tables import arms_in_order
+from pilot.verdict import GO, NO_GO, NOT_MEASURED, PASS, WAIVED, GateResult
+
+
+def why(
+    word: str,
+    gates: Sequence[GateResult],
+    blockers: Sequence[GateResult],
+    warnings: Sequence[str],
+) -> str:
+    """One sentence with the numbers: the deciding gate's, and which others agree."""
+    if word == GO:
+        return _why_go(gates, len(warnings))
+    if not blockers:
+        if warnings:
+            return f"gates.strict: {warnings[0]}"
+        return "nothing was trained and judged, so nothing speaks for GO"
+    first, others = blockers[0], blockers[1:]
+    reason = f"{first.name}: {_sentence(first)}"
+    if first.status == NOT_MEASURED:
+        reason = f"required gate {first.name} was not measured: {first.sentence}"
+    names = ", ".join(gate.name for gate in others)
+    verb = "failed too" if word == NO_GO else "open too"
+    return f"{reason} ({verb}: {names})" if others else reason
+
+
+def _why_go(gates: Sequence[GateResult], num_warnings: int) -> str:
+    passed = sum(gate.status in (PASS, WARN) for gate in gates)
+    numbers = [
+        gate.sentence
+        for gate in gates
+        if gate.name in ("validation", "progress") and gate.status in (PASS, WARN)
+    ]
+    tail = [f"{plural(num_warnings, 'warning')}"] if num_warnings else []
+    for status, what in ((WAIVED, "waived"), (NOT_MEASURED, "not measured")):
+        names = [gate.name for gate in gates if gate.status == status]
+        tail.extend([f"{what}: {', '.join(names)}"] if names else [])
+    head = f"{plural(passed, 'gate')} passed"
+    return "; ".join([head, *numbers, *tail])
+
+
+def _sentence(gate: GateResult) -> str:
+    finding = _deciding(gate)
+    return finding.sentence if finding else gate.sentence
+
+
+def _deciding(gate: GateResult) -> Finding | None:
+    for severity in (FAIL, UNDETERMINED, WARN):
+        for finding in gate.findings:
+            if finding.severity == severity:
+                return finding
+    return None
+
+
+def next_action(
+    word: str, view: PilotView, blockers: Sequence[GateResult], remedy: Remedy | None
+) -> str:
+    """One command or action. ``DIR`` stands for the pilot's folder."""
+    recipe = view.plan.recipe
+    if word == GO:
+        return (
+            f"start the full run, bound to this verdict: python -m pilot verify DIR "
+            f"+recipe={recipe} && YOUR_COMMAND (with the same overrides)"
+        )
+    if remedy is not None:
+        return (
+            f"pilot the remedy ({remedy.status}): python -m pilot +recipe={recipe} "
+            f"{remedy.override}"
+        )
+    for gate in blockers:
+        finding = _deciding(gate)
+        if finding is not None and finding.todo:
+            return finding.todo
+        if gate.status == NOT_MEASURED:
+            return f"measure {gate.name}, or judge with gates.waive.{gate.name}=REASON"
+    return "python -m pilot resume DIR" if blockers else "look at the warnings"
+
+
+def not_measured_lines(
+    view: PilotView, results: Mapping[str, CheckResult], judged: tuple[GateResult, ...]
+) -> list[str]:
+    """What was not measured: gates, checks that inform only, and what the plan says."""
+    planned = view.plan.not_measured
+    lines = [
+        f"gate {gate.name} ({gate.need}): {gate.sentence}"
+        for gate in judged
+        if gate.judged == NOT_MEASURED
+        and (gate.checks or not any(gate.name in line for line in planned))
+    ]
+    lines.extend(
+        f"check {info.name}: {results[info.name].reason}"
+        for info in all_checks()
+        if info.gate is None and not results[info.name].measured
+    )
+    lines.extend(f"checks.skip names no check: {n}" for n in unknown_names(skipped_names(view)))
+    return list(dict.fromkeys([*lines, *planned]))
+
+
+def warning_lines(
+    view: PilotView, results: Mapping[str, CheckResult], judged: tuple[GateResult, ...]
+) -> list[str]:
+    """Warnings of gates that are not waived, of other checks, of the plan; killed arms."""
+    waived = {check for gate in judged if gate.status == WAIVED for check in gate.checks}
+    lines = [
+        f"{finding.check}: {finding.sentence}"
+        for info in all_checks()
+        for finding in results[info.name].findings
+        if finding.severity == WARN and info.name not in waived
+    ]
+    lines.extend(
+        f"arm {arm.job.arm} needed {plural(arm.num_attempts, 'attempt')}: it was killed and resumed"
+        for arm in arms_in_order(view)
+        if arm.num_attempts > 1
+    )
+    return [*lines, *view.plan.warnings]

@@ -1,0 +1,199 @@
+"""What has to be measured before a plan can be made: rows, parameters, step time, label audit.
+
+It runs in a process of its own (``python -m pilot survey DIR``), so that the pilot's own process
+never holds the model's memory. A recipe that fails here fails again in the baseline, where it
+becomes an outcome with its step and rows; the survey only notes what it could therefore not
+measure.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from pilot.config import Config, validate
+from pilot.data.audit import audit_rows
+from pilot.engines.base import Observer
+from pilot.engines.native import NativeEngine
+from pilot.engines.precision import pick_device
+from pilot.engines.validation import pick_rows
+from pilot.entry import run_guarded
+from pilot.errors import PilotError, RecipeFailure, UsageError
+from pilot.folder import PilotFolder, read_json
+from pilot.recipe import Recipe, RecipeHandle, RowFacts
+from pilot.records import write_json
+
+_TIMED_STEPS = 3
+
+
+def run_survey(root: Path) -> int:
+    """Survey the recipe of the pilot in ``root``; returns the process's exit code."""
+    folder = PilotFolder(root)
+    return run_guarded(lambda: _survey(folder), root / "survey_error.json")
+
+
+def _survey(folder: PilotFolder) -> int:
+    config = validate(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
+    if config.launcher.num_threads:
+        torch.set_num_threads(config.launcher.num_threads)
+    start = read_json(folder.start)
+    handle = RecipeHandle(
+        module_path=Path(start["module_path"]),
+        settings=config.recipe,
+        sequence_length=config.batch.sequence_length,
+        seed=config.pilot.seed,
+    )
+    recipe = _build(handle)
+    facts = [recipe.facts(example) for example in recipe.train]
+    if not facts:
+        raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
+    names = sorted({fact.source for fact in facts})
+    _write_rows(folder.rows, facts, names)
+    model_facts = _measure_model(recipe, config)
+    survey = {
+        "num_train_rows": len(facts),
+        "source_names": names,
+        "validation_rows": {name: len(rows) for name, rows in recipe.validation.items()},
+        "primary_validation": next(iter(recipe.validation), None),
+        "objective": handle.objective,
+        **model_facts,
+        "label_audit": _audit(recipe, model_facts),
+        "num_threads": torch.get_num_threads(),
+    }
+    write_json(folder.survey, survey)
+    return 0
+
+
+def _build(handle: RecipeHandle) -> Recipe:
+    """Build the recipe; what is wrong with it is the user's to repair: no plan is possible."""
+    try:
+        return handle.build()
+    except PilotError:
+        raise
+    except Exception as error:
+        import traceback
+
+        tail = "".join(traceback.format_exc().splitlines(keepends=True)[-6:])
+        raise UsageError(
+            f"the recipe {handle.module_path.name} cannot be built: "
+            f"{type(error).__name__}: {error}\n{tail}"
+            "    remedy: `build` must return data before anything can be planned"
+        ) from error
+
+
+def _write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
+    codes = {name: code for code, name in enumerate(names)}
+    temporary = path.with_name(f".{path.name}")
+    with temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            num_tokens=np.array([f.num_tokens for f in facts], dtype=np.int64),
+            num_supervised_tokens=np.array([f.num_supervised_tokens for f in facts], np.int64),
+            source=np.array([codes[f.source] for f in facts], dtype=np.int64),
+        )
+    os.replace(temporary, path)
+
+
+def _measure_model(recipe: Recipe, config: Config) -> dict[str, Any]:
+    """Parameters, bytes and seconds; what the recipe's failure hides is said in ``failure``."""
+    found: dict[str, Any] = {
+        "num_parameters": None,
+        "num_trainable_parameters": None,
+        "parameter_bytes": None,
+        "checkpoint_bytes": None,
+        "vocab_size": None,
+        "max_positions": None,
+        "device": str(pick_device(config.engine.device)),
+        "timing": {},
+        "failure": None,
+    }
+    started = time.perf_counter()
+    rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
+    order = np.random.default_rng(0).integers(len(recipe.train), size=_TIMED_STEPS * rows_per_step)
+    try:
+        engine = NativeEngine(recipe, config, order=order, first_step=1, observer=Observer())
+        found.update(_sizes(engine.model))
+        found["timing"] = _timing(engine, recipe, config, started)
+        found["checkpoint_bytes"] = tensor_bytes(engine.snapshot())
+    except RecipeFailure as failure:
+        found["failure"] = f"the recipe failed in {failure.where}: {failure.error}"[:500]
+    return found
+
+
+def _sizes(model: torch.nn.Module) -> dict[str, Any]:
+    params = list(model.parameters())
+    embed = getattr(model, "get_input_embeddings", lambda: None)()
+    return {
+        "num_parameters": sum(p.numel() for p in params),
+        "num_trainable_parameters": sum(p.numel() for p in params if p.requires_grad),
+        "parameter_bytes": sum(p.numel() * p.element_size() for p in params),
+        "vocab_size": getattr(embed, "num_embeddings", None),
+        "max_positions": getattr(getattr(model, "config", None), "max_position_embeddings", None),
+    }
+
+
+def _timing(
+    engine: NativeEngine, recipe: Recipe, config: Config, started: float
+) -> dict[str, float]:
+    start_secs = time.perf_counter() - started
+    steps = []
+    for _ in range(_TIMED_STEPS):
+        begun = time.perf_counter()
+        engine.train_step(0.0)
+        engine.flush()
+        steps.append(time.perf_counter() - begun)
+    begun, size = time.perf_counter(), config.batch.micro_batch_size
+    total = sum(
+        len(pick_rows(len(rows), config.pilot.validation_rows, config.pilot.data_seed))
+        for rows in recipe.validation.values()
+    )
+    if total:
+        examples = next(iter(recipe.validation.values()))
+        chunk = [examples[i] for i in range(min(size, len(examples)))]
+        _evaluate_chunk(engine, recipe, chunk)
+    batches = -(-total // size)
+    return {
+        "start_secs": start_secs,
+        "step_secs": float(np.median(steps[1:])),
+        "validation_secs": (time.perf_counter() - begun) * batches,
+    }
+
+
+def _evaluate_chunk(engine: NativeEngine, recipe: Recipe, chunk: list[Any]) -> None:
+    from pilot.engines.guard import guard
+    from pilot.engines.precision import to_device
+
+    with guard("validation", step=None, row_ids=()), torch.no_grad():
+        batch = to_device(recipe.collate(chunk), engine.device, engine.dtype)
+        recipe.losses(engine.model, batch)
+
+
+def tensor_bytes(value: object) -> int:
+    """Bytes of all tensors inside nested containers."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, Mapping):
+        return sum(tensor_bytes(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(tensor_bytes(item) for item in value)
+    return 0
+
+
+def _audit(recipe: Recipe, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    sets = {"train": recipe.train, **recipe.validation}
+    return [
+        audit_rows(
+            name,
+            examples,
+            vocab_size=found["vocab_size"],
+            max_positions=found["max_positions"],
+        )
+        for name, examples in sets.items()
+    ]

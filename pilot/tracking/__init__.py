@@ -1,0 +1,1 @@
+"""The MLflow projection of a pilot: it only reads the folder, and never changes the verdict."""

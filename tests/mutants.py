@@ -1,0 +1,272 @@
+"""Plants one fault at a time in a copy of pilot and counts how many the tests notice.
+
+    make mutants            # all of them
+    python tests/mutants.py clip_before_unscale drop_token_weight
+
+Each mutation is one line. It is caught when the named tests fail. Exit code 1 when one survives or
+no longer fits the code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = ("pilot", "conf", "recipes", "tests", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Replace ``old`` by ``new`` (once) in ``file``; ``tests`` have to notice."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTATIONS = (
+    Mutation(
+        "clip_before_unscale",
+        "pilot/engines/native.py",
+        "            self.scaler.unscale_(self.optimizer)\n",
+        "",
+        "tests/engines/test_native.py",
+    ),
+    Mutation(
+        "drop_token_weight",
+        "pilot/engines/native.py",
+        "loss = sums.sum() / total if total",
+        "loss = sums.mean() if total",
+        "tests/engines/test_native.py",
+    ),
+    Mutation(
+        "mean_of_means",
+        "pilot/engines/native.py",
+        "self._backward(step, chunk, batch, sum(counts))",
+        "self._backward(step, chunk, batch, counts[0] * len(counts))",
+        "tests/engines/test_native.py",
+    ),
+    Mutation(
+        "validation_moves_the_random_state",
+        "pilot/engines/native.py",
+        "        seeds.set_random_state(state)\n        self._step_started",
+        "        torch.rand(1)\n        self._step_started",
+        "tests/engines/test_native.py",
+    ),
+    Mutation(
+        "dropout_in_validation",
+        "pilot/engines/validation.py",
+        "engine.model.eval()",
+        "engine.model.train()",
+        "tests/engines/test_native.py",
+    ),
+    Mutation(
+        "snapshot_without_moments",
+        "pilot/engines/native.py",
+        'self.optimizer.load_state_dict(dict(state["optimizer"]))',
+        "pass",
+        "tests/engines/test_native.py",
+    ),
+    Mutation(
+        "out_of_memory_not_recognised",
+        "pilot/engines/guard.py",
+        "if isinstance(error, (MemoryError, torch.OutOfMemoryError)):",
+        "if isinstance(error, torch.OutOfMemoryError):",
+        "tests/engines/test_native.py",
+    ),
+    Mutation(
+        "norm_after_clipping",
+        "pilot/probe.py",
+        "self._grad_norm, self._clip_coef = total, torch.ones_like(total)",
+        "self._grad_norm, self._clip_coef = total.clamp(max=0.2), torch.ones_like(total)",
+        "tests/engines/test_native.py",
+    ),
+    Mutation(
+        "update_of_the_whole_embedding",
+        "pilot/probe.py",
+        "self._touched[index] = (",
+        "self._ignored = (",
+        "tests/test_probe.py",
+    ),
+    Mutation(
+        "swap_two_schedules",
+        "pilot/schedule.py",
+        'if self.kind == "linear":',
+        'if self.kind == "cosine":',
+        "tests/test_schedule.py",
+    ),
+    Mutation(
+        "schedule_off_by_one",
+        "pilot/schedule.py",
+        "done, warmup, floor = step - 1,",
+        "done, warmup, floor = step,",
+        "tests/test_schedule.py",
+    ),
+    Mutation(
+        "warm_up_cut_by_the_budget",
+        "pilot/plan.py",
+        "if budget is not None and needed > budget:",
+        "if budget is not None and needed > 2 * budget:",
+        "tests/test_plan.py",
+    ),
+    Mutation(
+        "cool_down_that_stays_hot",
+        "pilot/plan.py",
+        "* (cooldown - index + 1) / (cooldown + 1)",
+        "* (cooldown + 1) / (cooldown + 1)",
+        "tests/test_plan.py",
+    ),
+    Mutation(
+        "no_checksum",
+        "pilot/checkpoint.py",
+        "if _sha256(path) != checkpoint.sha256:",
+        "if False:",
+        "tests/test_checkpoint.py",
+    ),
+    Mutation(
+        "checkpoints_may_execute_code",
+        "pilot/checkpoint.py",
+        "weights_only=True)",
+        "weights_only=False)",
+        "tests/test_checkpoint.py",
+    ),
+    Mutation(
+        "attempts_joined_wrongly",
+        "pilot/records.py",
+        "if record.step < records[0].step]",
+        "if record.step <= records[0].step]",
+        "tests/test_records.py",
+    ),
+    Mutation(
+        "skip_a_gate",
+        "pilot/verdict.py",
+        "    if FAIL in status.values():\n",
+        "    if FAIL in list(status.values())[1:]:\n",
+        "tests/test_verdict.py",
+    ),
+    Mutation(
+        "not_measured_is_fine",
+        "pilot/verdict.py",
+        "    if silent or missing or UNDETERMINED",
+        "    if silent or UNDETERMINED",
+        "tests/test_verdict.py",
+    ),
+    Mutation(
+        "token_weight_dropped_in_comparison",
+        "pilot/compare.py",
+        "residual = change - value * counts",
+        "residual = change - value * counts.mean()",
+        "tests/test_compare.py",
+    ),
+    Mutation(
+        "progress_never_fails",
+        "pilot/checks/progress.py",
+        "low = m.progress < gate.min_progress",
+        "low = m.progress < -gate.min_progress",
+        "tests/checks/test_progress.py",
+    ),
+    Mutation(
+        "nan_is_a_number",
+        "pilot/checks/finite.py",
+        "if not (record.finite_loss and math.isfinite(record.loss)):",
+        "if record.loss > 1e300:",
+        "tests/checks/test_finite.py",
+    ),
+    Mutation(
+        "extremes_left_out",
+        "pilot/data/representative.py",
+        "chosen = _with_extremes(chosen, extremes, num_tokens, source)",
+        "pass",
+        "tests/data/test_representative.py",
+    ),
+    Mutation(
+        "prompt_is_trained_on",
+        "pilot/data/chat.py",
+        "labels[inside] = ids[inside]",
+        "labels[:] = ids",
+        "tests/data/test_chat.py",
+    ),
+    Mutation(
+        "labels_not_shifted",
+        "recipes/llama_ft.py",
+        'targets = pad(batch["labels"][:, 1:], (0, 1), value=IGNORED)',
+        'targets = batch["labels"]',
+        "tests/recipes/test_llama_ft.py",
+    ),
+    Mutation(
+        "data_not_in_the_fingerprint",
+        "pilot/fingerprint.py",
+        '"sha256": digest.hexdigest(), "sampled"',
+        '"sha256": str(size), "sampled"',
+        "tests/test_fingerprint.py",
+    ),
+)
+
+
+def make_copy(place: Path) -> Path:
+    """A copy of what the tests need."""
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, place / part, ignore=ignore)
+        else:
+            shutil.copy2(source, place / part)
+    return place
+
+
+def is_caught(mutation: Mutation, copy: Path) -> bool | None:
+    """Whether the tests notice the mutation; nothing when it does not fit the code."""
+    path = copy / mutation.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutation.old) != 1:
+        return None
+    path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    words = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutation.tests.split()]
+    try:
+        done = subprocess.run(
+            [sys.executable, *words], cwd=copy, env=environment, capture_output=True, check=False
+        )
+    finally:
+        path.write_text(text, encoding="utf-8")
+    return done.returncode == 1  # 1: tests failed; others: they could not even run
+
+
+def main(names: list[str]) -> int:
+    """Try the named mutations, or all; two at a time."""
+    chosen = [m for m in MUTATIONS if not names or m.name in names]
+    copies: Queue[Path] = Queue()
+    survived = []
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(2) as pool:
+        for number in range(2):
+            copies.put(make_copy(Path(place) / str(number)))
+
+        def attempt(mutation: Mutation) -> tuple[Mutation, bool | None]:
+            copy = copies.get()
+            try:
+                return mutation, is_caught(mutation, copy)
+            finally:
+                copies.put(copy)
+
+        for mutation, caught in pool.map(attempt, chosen):
+            word = {True: "caught", False: "SURVIVED", None: "DOES NOT FIT"}[caught]
+            print(f"{word:<12} {mutation.name}  ({mutation.file})", flush=True)
+            if not caught:
+                survived.append(mutation.name)
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} mutations caught")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""Fingerprints: equal for the same run, and a readable line for everything that differs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilot import fingerprint
+from pilot.fingerprint import differences, make_fingerprint
+from pilot.records import parse, to_json
+from tests.trees import config_tree
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    """A recipe's file outside of any repository."""
+    path = tmp_path / "recipe.py"
+    path.write_text("x = 1\n")
+    return path
+
+
+def _make(module: Path, *files: Path, **sections: Any) -> dict[str, Any]:
+    return make_fingerprint(config_tree(**sections), module, list(files), world_size=1)
+
+
+def _git(folder: Path, *words: str) -> None:
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
+
+
+def test_the_same_run_has_the_same_fingerprint_after_json(module: Path) -> None:
+    first, second = _make(module), _make(module)
+    assert first == second
+    assert len(first["hash"]) == 12
+    assert differences(parse(to_json(first)), second) == []
+
+
+def test_what_does_not_change_the_run_is_left_out(module: Path) -> None:
+    other = _make(
+        module,
+        gates={"strict": True},
+        tracking={"uri": "x"},
+        launcher={"max_restarts": 0},
+        checks={"skip": ["finite"]},
+        pilot={"min_peak_steps": 99, "budget_steps": 5},
+        out_dir="elsewhere",
+    )
+    assert other == _make(module)
+    assert not any("out_dir" in key or "gates" in key for key in other["config"])
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        ({"optim": {"learning_rate": 0.2}}, "config optim.learning_rate: 0.1 -> 0.2"),
+        ({"optim": {"max_grad_norm": 1.0}}, "config optim.max_grad_norm: null -> 1.0"),
+        ({"pilot": {"data_seed": 3}}, 'config pilot.data_seed: "absent" -> 3'),
+        ({"precision": "bf16"}, 'config precision: "fp32" -> "bf16"'),
+        ({"recipe": {"width": [1, 2]}}, 'config recipe.width: "absent" -> [1,2]'),
+    ],
+)
+def test_a_changed_setting_is_one_line(sections: dict[str, Any], line: str, module: Path) -> None:
+    before, after = _make(module), _make(module, **sections)
+    assert differences(before, after) == [line]
+    assert before["hash"] != after["hash"]
+
+
+def test_changed_code_and_world_size(module: Path) -> None:
+    before = _make(module)
+    module.write_text("x = 2\n")
+    (line,) = differences(before, _make(module))
+    assert line.startswith('code recipe_sha256: "')
+    several = make_fingerprint(config_tree(), module, [], world_size=2)
+    assert differences(_make(module), several) == ["world_size: 1 -> 2"]
+    newer = {**several, "packages": {**several["packages"], "torch": "9.9"}}
+    (line,) = differences(several, newer)
+    assert line.startswith("packages torch: ") and line.endswith('-> "9.9"')
+
+
+def test_data_by_name_size_and_content(module: Path, tmp_path: Path) -> None:
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    a.write_text("one\n")
+    b.write_text("")
+    before = _make(module, b, a)
+    assert [(f["name"], f["bytes"], f["sampled"]) for f in before["data"]] == [
+        ("a.jsonl", 4, False),
+        ("b.jsonl", 0, False),
+    ]
+    assert before["data"][1]["sha256"].startswith("e3b0c44298fc1c14")  # sha256 of nothing
+    a.write_text("two\n")
+    (line,) = differences(before, _make(module, a, b))
+    assert line.startswith("data a.jsonl: 4 bytes (sha256 ")
+    assert differences(before, {**before, "data": before["data"][1:]}) == [
+        "data a.jsonl: no longer read"
+    ]
+    assert differences({**before, "data": []}, {**before, "data": before["data"][:1]}) == [
+        "data a.jsonl: was not read before"
+    ]
+
+
+def test_two_files_of_one_name_are_both_counted(module: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / name / "data.json" for name in ("train", "validation")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(path.parent.name)
+    before = _make(module, *paths)
+    assert differences(before, _make(module, *reversed(paths))) == []
+    paths[1].write_text("changed")
+    assert len(differences(before, _make(module, *paths))) == 1
+
+
+def test_a_large_file_is_sampled_and_says_so(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "FULL_HASH_BYTES", 1000)
+    monkeypatch.setattr(fingerprint, "_BLOCK_BYTES", 10)
+    path = tmp_path / "big.bin"
+    data = bytearray(5000)
+    path.write_bytes(data)
+    before = _make(module, path)["data"][0]
+    assert before["sampled"] is True
+    for place in (0, 4999):  # both ends are always in the sample
+        changed = bytearray(data)
+        changed[place] = 1
+        path.write_bytes(changed)
+        assert _make(module, path)["data"][0]["sha256"] != before["sha256"]
+    path.write_bytes(data + b"\0")
+    assert _make(module, path)["data"][0]["sha256"] != before["sha256"]
+
+
+def test_no_absolute_path_is_inside(module: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("x")
+    made = _make(
+        module,
+        data,
+        recipe={"data": str(data), "more": [str(data)], "deep": {"path": str(data)}, "text": "a/b"},
+    )
+    assert str(tmp_path) not in json.dumps(made)
+    assert made["config"]["recipe.data"] == "rows.jsonl"
+    assert made["config"]["recipe.more"] == ["rows.jsonl"]
+    assert made["config"]["recipe.deep.path"] == "rows.jsonl"
+    assert made["config"]["recipe.text"] == "a/b"  # no file: it means something else
+
+
+def _code(made: Mapping[str, Any]) -> tuple[object, object]:
+    return made["code"]["commit"], made["code"]["diff_sha256"]
+
+
+def test_the_repository_of_the_recipe(module: Path, tmp_path: Path) -> None:
+    assert _code(_make(module)) == (None, None)  # no repository
+    _git(tmp_path, "init", "-q")
+    assert _code(_make(module)) == (None, None)  # no commit
+    (tmp_path / "other.py").write_text("y = 1\n")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-q", "-m", "first")
+    clean = _make(module)
+    commit, diff = _code(clean)
+    assert isinstance(commit, str) and len(commit) == 40
+    assert str(diff).startswith("e3b0c44298fc1c14")  # nothing differs
+    (tmp_path / "other.py").write_text("y = 2\n")
+    (line,) = differences(clean, _make(module))
+    assert line.startswith("code diff_sha256: ")
+    (tmp_path / ".gitignore").write_text("recipe.py\n")
+    _git(tmp_path, "rm", "-q", "--cached", "recipe.py")
+    assert _code(_make(module)) == (None, None)  # ignored: the repository is not the recipe's
+
+
+def test_without_git_there_is_no_commit(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert _code(_make(module)) == (None, None)
+
+
+def test_versions_are_known_without_importing(module: Path) -> None:
+    packages = _make(module)["packages"]
+    assert packages["python"].startswith("3.")
+    assert {"torch", "numpy", "transformers"} <= set(packages)
+
+
+def test_a_damaged_fingerprint_differs_instead_of_failing(module: Path) -> None:
+    made = _make(module)
+    assert differences({}, made)
+    assert differences(made, {"config": None, "data": None})

@@ -1,0 +1,155 @@
+"""Plans: what is covered, what is refused, with the numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pilot.config import Config
+from pilot.errors import PlanRefused
+from pilot.plan import Plan, cooldown_rate, full_schedule, make_plan, read_plan
+from pilot.records import parse, to_json
+from tests.trees import config_tree
+
+SURVEY: dict[str, Any] = {
+    "num_train_rows": 800,
+    "checkpoint_bytes": 1_000,
+    "validation_rows": {"validation": 20},
+    "timing": {"start_secs": 2.0, "step_secs": 0.1, "validation_secs": 1.0},
+    "failure": None,
+}
+
+
+def plan(survey: dict[str, Any] | None = None, **sections: Any) -> Plan:
+    """The plan of the small configuration with sections changed."""
+    return make_plan(Config.model_validate(config_tree(**sections)), survey or SURVEY)
+
+
+def test_the_usual_shape() -> None:
+    p = plan(
+        full_run={"schedule_steps": 1500, "warmup_steps": 30},
+        pilot={"min_peak_steps": 128, "cooldown_steps": 36},
+    )
+    assert [(s.name, s.first_step, s.last_step) for s in p.segments] == [
+        ("warm-up", 1, 30),
+        ("peak", 31, 158),
+        ("cool-down", 159, 194),
+    ]
+    assert p.validations == {"before": 0, "warmup_end": 30, "peak_end": 158, "cooldown_end": 194}
+    assert p.checkpoints == {"start": 0, "warmup_end": 30, "peak_end": 158}
+    assert (p.stop_step, p.pilot_steps, p.num_peak_steps) == (158, 158, 128)
+    assert p.final_validation == "cooldown_end" and not p.whole_run
+    assert p.num_rows_needed == 194 * 8
+    assert p.share_of_full_run == pytest.approx(158 / 1500)
+    # baseline and one arm: start, 194 steps, 4 validations; and the floor's two steps
+    assert p.expected_secs == pytest.approx(2 * (2.0 + 19.4 + 4.0) + 0.2)
+    rates = [(s.first_learning_rate, s.last_learning_rate) for s in p.segments]
+    assert rates[0] == (0.0, pytest.approx(0.1 * 29 / 30))
+    assert rates[1][0] == 0.1 and 0.9 * 0.1 < rates[1][1] < 0.1
+    assert rates[2][0] < rates[1][1] and rates[2][1] > 0.0
+
+
+def test_the_warm_up_is_never_shortened() -> None:
+    p = plan(full_run={"schedule_steps": 5000, "warmup_steps": 700})
+    assert p.segments[0].last_step == 700 and p.stop_step == 716
+
+
+@pytest.mark.parametrize("kind", ["constant", "linear", "cosine", "wsd"])
+def test_a_short_full_run_is_piloted_whole(kind: str) -> None:
+    p = plan(
+        full_run={"schedule_steps": 45, "warmup_steps": 5, "schedule": kind},
+        pilot={"min_peak_steps": 128},
+    )
+    assert p.whole_run and p.stop_step == 45 and p.share_of_full_run == 1.0
+    cooled = kind != "constant"
+    assert p.cooldown_steps == (0 if cooled else 4)
+    assert p.final_validation == ("run_end" if cooled else "cooldown_end")
+    assert len(p.validations) == (3 if cooled else 4)
+
+
+def test_a_short_peak_is_all_the_run_has() -> None:
+    p = plan(
+        full_run={"schedule_steps": 300, "warmup_steps": 30, "schedule": "linear"},
+        pilot={"min_peak_steps": 128},
+    )
+    assert p.num_peak_steps == 28 and p.stop_step == 58 and not p.whole_run
+
+
+def test_no_warm_up_still_gives_three_validations() -> None:
+    p = plan(full_run={"warmup_steps": 0})
+    assert p.validations == {"before": 0, "mid_peak": 8, "peak_end": 16, "cooldown_end": 20}
+    assert [s.name for s in p.segments] == ["peak", "cool-down"]
+
+
+def test_start_in_the_middle_of_the_full_run() -> None:
+    p = plan(full_run={"schedule_steps": 1500, "warmup_steps": 30, "start_step": 100})
+    assert p.segments[0].name == "peak" and p.segments[0].first_step == 101
+    assert p.stop_step == 116 and p.pilot_steps == 16
+    assert p.validations["before"] == 100
+    inside = plan(full_run={"schedule_steps": 1500, "warmup_steps": 30, "start_step": 10})
+    assert [(s.name, s.first_step) for s in inside.segments][0] == ("warm-up", 11)
+
+
+def test_epochs_and_fractions_become_steps() -> None:
+    config = Config.model_validate(
+        config_tree(
+            full_run={
+                "schedule_steps": None,
+                "epochs": 2.5,
+                "warmup_steps": None,
+                "warmup_frac": 0.1,
+            }
+        )
+    )
+    schedule = full_schedule(config, 801)
+    assert schedule.schedule_steps == 251  # ceil(2.5 * 801 / 8)
+    assert schedule.warmup_steps == 26  # ceil(25.1)
+
+
+def test_the_cool_down_goes_linearly_to_zero() -> None:
+    schedule = full_schedule(Config.model_validate(config_tree()), 800)
+    rates = [cooldown_rate(schedule, 21, 4, i) for i in range(1, 6)]
+    top = schedule.learning_rate_at(21)
+    assert rates == pytest.approx([top * 4 / 5, top * 3 / 5, top * 2 / 5, top / 5, 0.0])
+
+
+def test_refusals_come_all_at_once_with_their_numbers() -> None:
+    with pytest.raises(PlanRefused) as caught:
+        plan(
+            {**SURVEY, "validation_rows": {}},
+            pilot={"budget_steps": 20, "budget_secs": 1.5},
+        )
+    text = str(caught.value)
+    assert len(caught.value.reasons) == 3
+    assert "20 cannot cover 25 steps: 5 of warm-up, 16 at the peak rate, 4 of cool-down" in text
+    assert "pilot.budget_secs = 1.5 is less than the expected 17 s" in text
+    assert "no validation set" in text
+
+
+def test_a_budget_that_just_fits_is_accepted() -> None:
+    assert plan(pilot={"budget_steps": 25}).stop_step == 21
+    with pytest.raises(PlanRefused):
+        plan(pilot={"budget_steps": 24})
+
+
+def test_a_run_that_never_reaches_its_peak_is_refused() -> None:
+    with pytest.raises(PlanRefused, match="never reaches its peak rate: warm-up is 40"):
+        plan(full_run={"schedule_steps": 40, "warmup_steps": 40})
+
+
+def test_large_states_are_pinned_only_where_needed() -> None:
+    p = plan({**SURVEY, "checkpoint_bytes": 10}, pilot={"max_checkpoint_bytes": 9})
+    assert p.checkpoints == {"peak_end": 21}
+
+
+def test_what_was_not_surveyed_is_said() -> None:
+    p = plan({**SURVEY, "timing": {}, "failure": "the recipe failed in forward: boom"})
+    assert p.expected_secs is None
+    assert any("boom" in line for line in p.not_measured)
+
+
+def test_round_trip_through_json() -> None:
+    p = plan()
+    again = read_plan(parse(to_json(p)))
+    assert again == p
