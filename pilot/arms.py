@@ -8,10 +8,12 @@ from typing import Any
 
 import yaml
 
-from pilot.config import Config, flat_keys
+from pilot.config import Config
 from pilot.folder import BASELINE, Job, PilotFolder, read_json
+from pilot.jsonl import from_json, write_json, write_text
+from pilot.mistakes import flat_keys
 from pilot.plan import Plan
-from pilot.records import Outcome, from_json, write_json, write_text
+from pilot.records import Outcome
 
 LOWER_RATE = "lr_x1_3"
 _LOWER_RATE_VARIABLE = "optim.learning_rate"

@@ -17,13 +17,15 @@ from pilot import arms, judge
 from pilot.config import Config, validate
 from pilot.entry import EXIT_DISK_FULL, raise_left_error
 from pilot.errors import DiskFull, ExitCode, FolderError, PilotError, PlanRefused
-from pilot.folder import BASELINE, Job, PilotFolder, load, load_rows, read_json
+from pilot.folder import BASELINE, Job, PilotFolder, read_json
+from pilot.jsonl import from_json, write_json, write_text
 from pilot.launchers import local
 from pilot.locks import hold
 from pilot.plan import Plan, make_plan, read_plan
 from pilot.recipe import RecipeHandle, find_module
-from pilot.records import Outcome, from_json, write_json, write_text
+from pilot.records import Outcome
 from pilot.report.terminal import Terminal, make_terminal
+from pilot.view import load, load_rows
 
 _IN_USE = "another pilot works in this folder"
 _SPARE_BYTES = 50_000_000  # records, logs and figures of a pilot, generously

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pilot.checks.common import arm_title, change_text
 from pilot.checks.registry import FAIL, UNDETERMINED, WARN, all_checks, run_check
 from pilot.compare import Difference, paired_difference
-from pilot.config import Gates
-from pilot.folder import BASELINE, ArmView, PilotView
+from pilot.folder import BASELINE
+from pilot.gates import Gates
 from pilot.plan import BEFORE
 from pilot.records import Outcome
 from pilot.verdict import NOT_MEASURED, PASS, WAIVED, GateResult, gate_results
+from pilot.view import ArmView, PilotView
 
 PROPOSED = "proposed"
 # Failures that another way of training may cure. Code that raises, illegal rows and tensors that

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pilot.errors import CheckpointDamaged, DiskFull
-from pilot.records import write_json
+from pilot.jsonl import write_json
 
 _STATE, _MANIFEST = "state.pt", "manifest.json"
 _NAME = re.compile(r"^step_(\d{8})$")

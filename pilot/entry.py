@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pilot.errors import DiskFull, ExitCode, PilotError, UsageError
-from pilot.records import write_json
+from pilot.jsonl import write_json
 
 # Not one of the public codes: it tells the parent what a full disk keeps it from reading.
 EXIT_DISK_FULL = 74  # EX_IOERR of sysexits.h

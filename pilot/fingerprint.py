@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pilot import __version__
-from pilot.records import to_json
+from pilot.jsonl import to_json
 
 FULL_HASH_BYTES = 1_000_000_000
 _BLOCK_BYTES = 1 << 20

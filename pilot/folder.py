@@ -1,7 +1,4 @@
-"""The folder of a pilot: where each file lies, and how what was measured is read back.
-
-Everything that judges starts from ``load``: a pure read of files, without torch.
-"""
+"""The folder of a pilot: where each file lies (``pilot/view.py`` reads it back)."""
 
 from __future__ import annotations
 
@@ -10,22 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from pilot.errors import FolderError
-from pilot.plan import Plan, read_plan
-from pilot.records import (
-    Evidence,
-    Outcome,
-    Resource,
-    StepRecord,
-    ValidationRecord,
-    from_json,
-    join_attempts,
-    parse,
-    read_jsonl,
-)
+from pilot.jsonl import parse
 
 BASELINE = "baseline"
 
@@ -195,114 +178,6 @@ class Job:
     validations: Mapping[str, int]
     checkpoints: Mapping[str, int]
     module_path: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmView:
-    """All that is known of one arm, joined over its attempts."""
-
-    job: Job
-    steps: tuple[StepRecord, ...]
-    cooldown: tuple[StepRecord, ...]
-    validations: tuple[ValidationRecord, ...]
-    evidence: tuple[Evidence, ...]
-    resources: tuple[Resource, ...]
-    outcome: Outcome | None
-    num_attempts: int
-
-    def validation(self, at: str) -> ValidationRecord | None:
-        """The primary validation at a planned place; the last attempt wins."""
-        found = [v for v in self.validations if v.at == at and v.primary]
-        return found[-1] if found else None
-
-    def experiment(self, name: str) -> Evidence | None:
-        """The newest evidence of one experiment."""
-        found = [e for e in self.evidence if e.experiment == name]
-        return found[-1] if found else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowTable:
-    """Lengths (tokens) and sources of all training rows; ``source`` indexes ``source_names``."""
-
-    num_tokens: npt.NDArray[np.int64]
-    num_supervised_tokens: npt.NDArray[np.int64]
-    source: npt.NDArray[np.int64]
-    source_names: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PilotView:
-    """A whole pilot as read from its folder: the only input of judging, beside the gates."""
-
-    config: Mapping[str, Any]
-    plan: Plan
-    survey: Mapping[str, Any]
-    rows: RowTable
-    fingerprint: Mapping[str, Any]
-    arms: Mapping[str, ArmView]
-
-    @property
-    def baseline(self) -> ArmView | None:
-        """The recipe unchanged."""
-        return self.arms.get(BASELINE)
-
-
-def load(root: Path) -> PilotView:
-    """Read a pilot's folder.
-
-    Raises:
-        FolderError: it is not the folder of a pilot, or has no plan yet.
-    """
-    folder = PilotFolder(root)
-    for needed in (folder.config, folder.survey, folder.plan):
-        if not needed.is_file():
-            raise FolderError(
-                root,
-                f"not a pilot that has been planned: {needed.name} is missing",
-                remedy="give the folder that `python -m pilot +recipe=...` printed",
-            )
-    import yaml
-
-    survey = read_json(folder.survey)
-    arms = sorted(p for p in (root / "arms").glob("*") if (p / "job.json").is_file())
-    return PilotView(
-        config=yaml.safe_load(folder.config.read_text(encoding="utf-8")),
-        plan=read_plan(read_json(folder.plan)),
-        survey=survey,
-        rows=load_rows(folder, survey),
-        fingerprint=read_json(folder.fingerprint) if folder.fingerprint.is_file() else {},
-        arms={path.name: load_arm(path) for path in arms},
-    )
-
-
-def load_rows(folder: PilotFolder, survey: Mapping[str, Any]) -> RowTable:
-    """The row table of a surveyed pilot."""
-    with np.load(folder.rows, allow_pickle=False) as data:
-        return RowTable(
-            num_tokens=data["num_tokens"].astype(np.int64),
-            num_supervised_tokens=data["num_supervised_tokens"].astype(np.int64),
-            source=data["source"].astype(np.int64),
-            source_names=tuple(survey["source_names"]),
-        )
-
-
-def load_arm(root: Path) -> ArmView:
-    """Read one arm's folder, attempts joined: a later attempt wins from its first step on."""
-    folder = ArmFolder(root)
-    attempts = count_attempts(folder)
-    numbers = range(1, attempts + 1)
-    outcome = read_json(folder.outcome) if folder.outcome.is_file() else None
-    return ArmView(
-        job=from_json(Job, read_json(folder.job)),
-        steps=tuple(join_attempts(read_jsonl(folder.steps(n), StepRecord) for n in numbers)),
-        cooldown=tuple(join_attempts(read_jsonl(folder.cooldown(n), StepRecord) for n in numbers)),
-        validations=tuple(read_jsonl(folder.validations, ValidationRecord)),
-        evidence=tuple(read_jsonl(folder.evidence, Evidence)),
-        resources=tuple(read_jsonl(folder.resources, Resource)),
-        outcome=from_json(Outcome, outcome) if outcome else None,
-        num_attempts=attempts,
-    )
 
 
 def count_attempts(folder: ArmFolder) -> int:

@@ -46,12 +46,20 @@ from pilot.checks.registry import (
     all_checks,
     run_check,
 )
-from pilot.config import Config, Gates, find_mistakes
+from pilot.config import Config, find_mistakes
 from pilot.errors import ConfigError, ExitCode, Mistake
-from pilot.folder import BASELINE, PilotFolder, PilotView
-from pilot.records import Finding, to_json, write_json, write_text
+from pilot.folder import BASELINE, PilotFolder
+from pilot.gates import Gates
+from pilot.jsonl import to_json, write_json, write_text
+from pilot.records import Finding
 from pilot.report.markdown import render
-from pilot.sentences import next_action, not_measured_lines, warning_lines, why
+from pilot.sentences import (
+    next_action,
+    not_measured_lines,
+    restart_lines,
+    warning_lines,
+    why,
+)
 from pilot.tables import (
     arms_in_order,
     arms_table,
@@ -71,6 +79,7 @@ from pilot.verdict import (
     decide,
     gate_results,
 )
+from pilot.view import PilotView
 
 SCHEMA_VERSION = 1
 _CODES = {GO: ExitCode.GO, NO_GO: ExitCode.NO_GO, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
@@ -144,7 +153,7 @@ def _verdict(
         "cause": dataclasses.asdict(cause) if cause else None,
         "remedy": dataclasses.asdict(remedy) if remedy else None,
         "not_measured": not_measured_lines(view, results, judged),
-        "warnings": warnings,
+        "warnings": [*warnings, *restart_lines(view)],
     }
 
 

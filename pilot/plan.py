@@ -14,7 +14,8 @@ from typing import Any
 
 from pilot.config import Config
 from pilot.errors import PlanRefused
-from pilot.records import from_json
+from pilot.jsonl import from_json
+from pilot.refusals import refusals
 from pilot.schedule import Schedule
 
 BEFORE, WARMUP_END, MID_PEAK, PEAK_END = "before", "warmup_end", "mid_peak", "peak_end"
@@ -89,7 +90,7 @@ def make_plan(config: Config, survey: Mapping[str, Any], *, warnings: tuple[str,
     rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
     validations = _validations(schedule, start, stop, cooldown)
     secs = _expected_secs(config, survey, stop - start, cooldown, len(validations))
-    reasons = _refusals(config, survey, schedule, start, stop, num_peak, cooldown, secs)
+    reasons = refusals(config, survey, schedule, start, stop, num_peak, cooldown, secs)
     if reasons:
         raise PlanRefused(reasons)
     return Plan(
@@ -246,46 +247,6 @@ def _expected_secs(
         + num_validations * float(timing["validation_secs"])
     )
     return 2.0 * per_arm + 2.0 * float(timing["step_secs"])  # baseline, one arm, the floor
-
-
-def _refusals(
-    config: Config,
-    survey: Mapping[str, Any],
-    schedule: Schedule,
-    start: int,
-    stop: int,
-    num_peak: int,
-    cooldown: int,
-    secs: float | None,
-) -> list[str]:
-    reasons = []
-    needed, budget = stop - start + cooldown, config.pilot.budget_steps
-    if budget is not None and needed > budget:
-        warmup = max(0, schedule.warmup_steps - start)
-        reasons.append(
-            f"pilot.budget_steps = {budget} cannot cover {needed} steps: {warmup} of warm-up, "
-            f"{num_peak} at the peak rate, {cooldown} of cool-down; "
-            "raise the budget or lower pilot.min_peak_steps"
-        )
-    limit = config.pilot.budget_secs
-    if limit is not None and secs is not None and secs > limit:
-        reasons.append(
-            f"pilot.budget_secs = {limit:g} is less than the expected {secs:.0f} s "
-            f"(baseline and one arm of {needed} steps each); raise it or shorten the pilot"
-        )
-    if num_peak == 0:
-        reasons.append(
-            f"the full run of {schedule.schedule_steps} steps never reaches its peak rate: "
-            f"warm-up is {schedule.warmup_steps} steps; shorten the warm-up"
-        )
-    if schedule.schedule_steps - start < 2:
-        reasons.append(
-            f"the full run has {schedule.schedule_steps - start} step left: three validations "
-            "(before, between, after) need at least 2"
-        )
-    if not survey.get("validation_rows"):
-        reasons.append("the recipe has no validation set: without one no verdict is possible")
-    return reasons
 
 
 def _not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:

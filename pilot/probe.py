@@ -72,6 +72,7 @@ class Probe:
         self._embeddings = _lone_embeddings(model, self.params)
         self._touched: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.max_grad_norms = torch.zeros(len(sizes), dtype=torch.float64, device=self.device)
+        self.had_grad = [False] * len(sizes)
         self._before = self._sample()
         self._loss_sum = self._zero()
         self._grad_norm = self._zero()
@@ -101,6 +102,8 @@ class Probe:
         if norms:
             seen = torch.stack(norms).to(self.max_grad_norms)
             where = torch.tensor(have, device=self.device)
+            for index in have:
+                self.had_grad[index] = True
             # A NaN must not erase the largest finite norm that a tensor ever got.
             best = torch.fmax(self.max_grad_norms[where], seen)
             self.max_grad_norms[where] = best
@@ -177,11 +180,16 @@ class Probe:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs beyond the weights."""
-        return {"names": list(self.names), "max_grad_norms": self.max_grad_norms.cpu().clone()}
+        return {
+            "names": list(self.names),
+            "max_grad_norms": self.max_grad_norms.cpu().clone(),
+            "had_grad": list(self.had_grad),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state``; the weights must have been restored before."""
         self.max_grad_norms = state["max_grad_norms"].to(self.device).clone()
+        self.had_grad = list(state["had_grad"])
         self._before = self._sample()
         self._pending = None
 

@@ -15,10 +15,10 @@ from pilot.checks.registry import (
     skipped_names,
     unknown_names,
 )
-from pilot.folder import PilotView
 from pilot.records import Finding
 from pilot.tables import arms_in_order
 from pilot.verdict import GO, NO_GO, NOT_MEASURED, PASS, WAIVED, GateResult
+from pilot.view import PilotView
 
 
 def why(
@@ -118,7 +118,7 @@ def not_measured_lines(
 def warning_lines(
     view: PilotView, results: Mapping[str, CheckResult], judged: tuple[GateResult, ...]
 ) -> list[str]:
-    """Warnings of gates that are not waived, of other checks, of the plan; killed arms."""
+    """Warnings of gates that are not waived, of other checks, and of the plan."""
     waived = {check for gate in judged if gate.status == WAIVED for check in gate.checks}
     lines = [
         f"{finding.check}: {finding.sentence}"
@@ -126,9 +126,13 @@ def warning_lines(
         for finding in results[info.name].findings
         if finding.severity == WARN and info.name not in waived
     ]
-    lines.extend(
+    return [*lines, *view.plan.warnings]
+
+
+def restart_lines(view: PilotView) -> list[str]:
+    """Arms that were killed and resumed: said, but no reason to trust their records less."""
+    return [
         f"arm {arm.job.arm} needed {plural(arm.num_attempts, 'attempt')}: it was killed and resumed"
         for arm in arms_in_order(view)
         if arm.num_attempts > 1
-    )
-    return [*lines, *view.plan.warnings]
+    ]

@@ -27,8 +27,8 @@ from pilot.engines.validation import pick_rows
 from pilot.entry import run_guarded
 from pilot.errors import PilotError, RecipeFailure, UsageError
 from pilot.folder import PilotFolder, read_json
+from pilot.jsonl import write_json
 from pilot.recipe import Recipe, RecipeHandle, RowFacts
-from pilot.records import write_json
 
 _TIMED_STEPS = 3
 

@@ -13,10 +13,11 @@ from typing import Any
 from pilot.checks.common import arm_title, change_text, last_validations, num, plural
 from pilot.checks.registry import CheckResult, all_checks
 from pilot.compare import Difference, paired_difference
-from pilot.folder import BASELINE, ArmView, PilotView
+from pilot.folder import BASELINE
 from pilot.plan import BEFORE
 from pilot.records import Outcome, ValidationRecord
 from pilot.verdict import GateResult
+from pilot.view import ArmView, PilotView
 
 _DIGITS = 6
 

@@ -14,7 +14,7 @@ from pilot.checks.registry import (
     CheckResult,
     all_checks,
 )
-from pilot.config import Gates
+from pilot.gates import Gates
 from pilot.records import Finding
 
 GO, NO_GO, INCONCLUSIVE = "GO", "NO-GO", "INCONCLUSIVE"

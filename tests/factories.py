@@ -17,9 +17,10 @@ import numpy as np
 import yaml
 
 from pilot.config import Config, validate
-from pilot.folder import BASELINE, ArmFolder, ArmView, PilotFolder, PilotView
+from pilot.folder import BASELINE, ArmFolder, PilotFolder
+from pilot.jsonl import JsonlWriter, write_json
 from pilot.plan import make_plan
-from pilot.records import JsonlWriter, write_json
+from pilot.view import ArmView, PilotView
 from tests.factory_arms import make_arm, make_order
 from tests.factory_parts import (
     GATE_DEFAULTS,

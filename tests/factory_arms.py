@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pilot.folder import BASELINE, ArmView, Job, RowTable
+from pilot.folder import BASELINE, Job
 from pilot.plan import Plan, cooldown_rate
 from pilot.records import Evidence, Outcome, Resource, StepRecord, ValidationRecord
+from pilot.view import ArmView, RowTable
 from tests.factory_parts import (
     OTHER,
     PRIMARY,

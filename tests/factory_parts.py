@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pilot.config import Gates
-from pilot.folder import RowTable
+from pilot.gates import Gates
 from pilot.records import Evidence, StepRecord, ValidationRecord
+from pilot.view import RowTable
 
 LOWER = "lr_x1_3"
 NUM_ROWS = 480

@@ -8,10 +8,10 @@ from typing import Any
 
 from pilot.cause import Cause, Remedy, find_cause, find_remedy
 from pilot.checks.registry import all_checks, run_check
-from pilot.config import Gates
-from pilot.folder import PilotView
+from pilot.gates import Gates
 from pilot.records import Outcome
 from pilot.verdict import blocking, gate_results
+from pilot.view import PilotView
 from tests.factories import LOWER, build_view, make_audit, make_gates, make_movement, with_baseline
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pilot import config as schema
-from pilot.config import conf_dir, find_mistakes, flat_keys, nearest, validate
+from pilot.config import conf_dir, find_mistakes, validate
 from pilot.errors import ConfigError
+from pilot.mistakes import flat_keys, nearest
 from tests.trees import config_tree
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pilot import fingerprint
 from pilot.fingerprint import differences, make_fingerprint
-from pilot.records import parse, to_json
+from pilot.jsonl import parse, to_json
 from tests.trees import config_tree
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pilot.errors import ExitCode
-from pilot.folder import PilotView
 from pilot.judge import Judgement, judge
 from pilot.records import Outcome
+from pilot.view import PilotView
 from tests.factories import (
     GATE_DEFAULTS,
     LOWER,

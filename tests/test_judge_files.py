@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from pilot.errors import ConfigError
-from pilot.folder import PilotView, load
 from pilot.judge import Judgement, judge, load_gates, write
+from pilot.view import PilotView, load
 from tests.factories import GATE_DEFAULTS, build_view, make_gates, write_pilot, write_view
 
 FILES = ("findings.jsonl", "result.json", "verdict.json", "report.md")

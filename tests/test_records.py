@@ -13,16 +13,8 @@ from pathlib import Path
 import pytest
 
 from pilot.errors import DiskFull
-from pilot.records import (
-    Evidence,
-    JsonlWriter,
-    Resource,
-    join_attempts,
-    parse,
-    read_jsonl,
-    to_json,
-    write_json,
-)
+from pilot.jsonl import JsonlWriter, parse, read_jsonl, to_json, write_json
+from pilot.records import Evidence, Resource, join_attempts
 from tests.trees import step_record
 
 
@@ -59,7 +51,7 @@ def test_a_missing_file_has_no_records(tmp_path: Path) -> None:
 def test_records_survive_kill_9(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from pilot.records import JsonlWriter, Resource\n"
+        "from pilot.jsonl import JsonlWriter; from pilot.records import Resource\n"
         "w = JsonlWriter(Path(sys.argv[1]))\n"
         "for s in range(5): w.write(Resource(kind='step', step=s, secs=0.0))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

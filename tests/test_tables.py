@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pilot.folder import PilotView
 from pilot.judge import Judgement, judge
+from pilot.view import PilotView
 from tests.factories import LOWER, build_view, make_gates, with_arm, with_baseline
 
 

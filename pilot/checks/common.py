@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from pilot.compare import Difference
-from pilot.folder import ArmView
 from pilot.records import ValidationRecord
+from pilot.view import ArmView
 
 _SHOWN_ROWS = 8
 _PLACES = {

@@ -8,9 +8,9 @@ from typing import Any
 from pilot.checks.common import plural
 from pilot.checks.coverage_table import coverage_table
 from pilot.checks.registry import UNDETERMINED, WARN, CheckResult, register
-from pilot.config import Gates
-from pilot.folder import ArmView, PilotView
+from pilot.gates import Gates
 from pilot.records import Finding, Outcome
+from pilot.view import ArmView, PilotView
 
 NAME = "coverage"
 SOURCE = "what a pilot run is: whole warm-up, peak segment, validations, every source, the extremes"

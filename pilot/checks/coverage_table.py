@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pilot.folder import ArmView, PilotView, RowTable
 from pilot.plan import Plan
+from pilot.view import ArmView, PilotView, RowTable
 
 _QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
 

@@ -6,9 +6,9 @@ import math
 
 from pilot.checks.common import num
 from pilot.checks.registry import NOTE, CheckResult, not_measured, register
-from pilot.config import Gates
-from pilot.folder import ArmView, PilotView
+from pilot.gates import Gates
 from pilot.records import Finding
+from pilot.view import ArmView, PilotView
 
 NAME = "determinism"
 SOURCE = "0 on a CPU; every later replay has to be compared with it"

@@ -7,9 +7,9 @@ from statistics import median
 
 from pilot.checks.common import num
 from pilot.checks.registry import WARN, CheckResult, not_measured, register
-from pilot.config import EarlyDamageGate, Gates
-from pilot.folder import ArmView, PilotView
+from pilot.gates import EarlyDamageGate, Gates
 from pilot.records import Finding
+from pilot.view import ArmView, PilotView
 
 NAME = "early_damage"
 SOURCE = "measured on 14 runs of a 1M-parameter Llama; start-up transients of one step are normal"

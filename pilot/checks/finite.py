@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from pilot.checks.common import last_validations, num, place_text, plural, rows_text
 from pilot.checks.registry import FAIL, CheckResult, not_measured, register
-from pilot.config import FiniteGate, Gates
-from pilot.folder import ArmView, PilotView
+from pilot.gates import FiniteGate, Gates
 from pilot.records import Finding, Outcome, StepRecord
+from pilot.view import ArmView, PilotView
 
 NAME = "finite"
 SOURCE = "a non-finite value never recovers; torch.amp.GradScaler halves its scale to find a fit"

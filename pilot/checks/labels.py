@@ -7,9 +7,9 @@ from typing import Any
 
 from pilot.checks.common import plural, rows_text
 from pilot.checks.registry import FAIL, WARN, CheckResult, not_measured, register
-from pilot.config import Gates
-from pilot.folder import ArmView, PilotView
+from pilot.gates import Gates
 from pilot.records import Finding
+from pilot.view import ArmView, PilotView
 
 NAME = "labels"
 SOURCE = "12 of 144 public fault reports; the model's own vocabulary and positions"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pilot.checks.common import num
 from pilot.checks.registry import WARN, CheckResult, not_measured, register
-from pilot.config import Gates
-from pilot.folder import ArmView, PilotView
+from pilot.gates import Gates
 from pilot.records import Finding, Resource
+from pilot.view import ArmView, PilotView
 
 NAME = "memory"
 SOURCE = "fragmentation and a longer sample than any in the pilot (candidate)"

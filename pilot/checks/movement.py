@@ -8,9 +8,9 @@ from typing import Any
 
 from pilot.checks.common import num, plural
 from pilot.checks.registry import FAIL, NOTE, WARN, CheckResult, not_measured, register
-from pilot.config import Gates
-from pilot.folder import ArmView, PilotView
+from pilot.gates import Gates
 from pilot.records import Finding
+from pilot.view import ArmView, PilotView
 
 NAME = "movement"
 SOURCE = "20 of 144 public fault reports; pure-bf16 norm weights never move and are harmless"

@@ -7,9 +7,9 @@ from typing import Any
 
 from pilot.checks.common import num, plural
 from pilot.checks.registry import NOTE, WARN, CheckResult, not_measured, register
-from pilot.config import Gates
-from pilot.folder import ArmView, PilotView
+from pilot.gates import Gates
 from pilot.records import Finding
+from pilot.view import ArmView, PilotView
 
 NAME = "order"
 SOURCE = "a random permutation stays below the bound with at least 99.9 %"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pilot.checks.common import plural, rows_text
 from pilot.checks.registry import FAIL, UNDETERMINED, CheckResult, register
-from pilot.config import Gates
-from pilot.folder import ArmView, PilotView
+from pilot.gates import Gates
 from pilot.records import Finding, Outcome
+from pilot.view import ArmView, PilotView
 
 NAME = "outcome"
 SOURCE = "an exception of the recipe is an outcome of the run, not a fault of pilot"

@@ -34,10 +34,10 @@ from pilot.checks.registry import (
     register,
 )
 from pilot.compare import Difference, paired_difference
-from pilot.config import Gates, ProgressGate
-from pilot.folder import ArmView, PilotView
+from pilot.gates import Gates, ProgressGate
 from pilot.plan import BEFORE
 from pilot.records import Finding, ValidationRecord
+from pilot.view import ArmView, PilotView
 
 NAME = "progress"
 SOURCE = "measured p: sound runs 0.83 to 0.97, ruined ones at most 0.51 (1M-parameter Llama)"

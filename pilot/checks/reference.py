@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pilot.checks.common import arm_title
 from pilot.checks.finite import check as check_finite
 from pilot.checks.registry import FAIL
-from pilot.config import Gates
-from pilot.folder import BASELINE, ArmView, PilotView
+from pilot.folder import BASELINE
+from pilot.gates import Gates
 from pilot.records import Outcome, ValidationRecord
+from pilot.view import ArmView, PilotView
 
 VARIABLE = "optim.learning_rate"
 

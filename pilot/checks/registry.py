@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pilot.config import Gates
-from pilot.folder import BASELINE, ArmView, Job, PilotView
+from pilot.folder import BASELINE, Job
+from pilot.gates import Gates
 from pilot.records import Finding
+from pilot.view import ArmView, PilotView
 
 NOTE, WARN, UNDETERMINED, FAIL = "note", "warn", "undetermined", "fail"
 GATE_NAMES = tuple(name for name in Gates.model_fields if name not in ("strict", "waive"))

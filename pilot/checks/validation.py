@@ -18,10 +18,10 @@ from pilot.checks.registry import (
     register,
 )
 from pilot.compare import Difference, paired_difference
-from pilot.config import Gates, ValidationGate
-from pilot.folder import ArmView, PilotView
+from pilot.gates import Gates, ValidationGate
 from pilot.plan import BEFORE
 from pilot.records import Finding, ValidationRecord
+from pilot.view import ArmView, PilotView
 
 NAME = "validation"
 SOURCE = "paired ratio estimator (Cochran 1977, ch. 6); one primary set decides, others warn (Holm)"

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pilot.config import conf_dir, nearest
+from pilot.config import conf_dir
 from pilot.errors import ExitCode, UsageError
+from pilot.mistakes import nearest
 
 # Flags that only show something: Hydra does that as it is.
 _HANDED = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")

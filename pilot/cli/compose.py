@@ -17,7 +17,7 @@ from yaml import YAMLError
 from pilot.cli.keys import check_keys, for_hydra
 from pilot.cli.overrides import RECIPE, Sorted, sort_overrides
 from pilot.cli.search import hydra_session, use_user_dirs
-from pilot.cli.settings import check_optimizer, check_recipe, known_settings
+from pilot.cli.settings import check_optimizer, check_recipe, check_skipped, known_settings
 from pilot.config import find_mistakes
 from pilot.errors import ConfigError, Mistake
 from pilot.recipe import find_module
@@ -148,7 +148,7 @@ def _judge(tree: Mapping[str, Any], module: Path | None, has_recipe: bool) -> li
     optim = tree.get("optim")
     if isinstance(optim, Mapping) and not any(m.key.startswith("optim") for m in mistakes):
         mistakes = [*mistakes, *check_optimizer(optim)]
-    return mistakes
+    return [*mistakes, *(check_skipped(config.checks.skip) if config else ())]
 
 
 def _joined(first: Sequence[Mistake], later: Sequence[Mistake]) -> list[Mistake]:

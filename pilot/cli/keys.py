@@ -7,8 +7,8 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override, OverrideType
 
-from pilot.config import flat_keys, nearest
 from pilot.errors import Mistake
+from pilot.mistakes import flat_keys, nearest
 
 # Sections that a command line may add keys to: arguments of the optimizer, settings of the recipe.
 _OPEN = ("optim", "recipe")

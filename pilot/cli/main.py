@@ -63,7 +63,7 @@ def _run_word(given: list[str]) -> int:
 
     word = given[0]
     if word not in WORDS:
-        from pilot.config import nearest
+        from pilot.mistakes import nearest
 
         public = [name for name, entry in WORDS.items() if not entry.internal]
         near = nearest(word, public)

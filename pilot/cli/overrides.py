@@ -13,8 +13,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 
-from pilot.config import nearest
 from pilot.errors import Mistake
+from pilot.mistakes import nearest
 
 RECIPE = "recipe"
 # Settings of Hydra that pilot relies on: changing them would move or split its folder.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
-from pilot.config import conf_dir, mistake_from
+from pilot.config import conf_dir
 from pilot.errors import ConfigError, Mistake
+from pilot.mistakes import mistake_from, nearest
 
 # Keys of the recipe section that belong to pilot; all others are the recipe's own.
 COMMON = ("name", "module", "objective")
@@ -59,6 +60,21 @@ def check_optimizer(optim: Mapping[str, Any]) -> list[Mistake]:
     except ConfigError as error:
         return list(error.mistakes)
     return []
+
+
+def check_skipped(names: Sequence[str]) -> list[Mistake]:
+    """A mistake for every name in ``checks.skip`` that is no check: nothing is skipped silently."""
+    import pilot.checks  # noqa: F401  (registers every check)
+    from pilot.checks.registry import all_checks, unknown_names
+
+    known = [info.name for info in all_checks()]
+    mistakes = []
+    for name in unknown_names(tuple(names)):
+        near = nearest(name, known)
+        hint = f"did you mean {near!r}? " if near else ""
+        remedy = f"{hint}checks are: {', '.join(known)}"
+        mistakes.append(_wrong("checks.skip", name, "must name a check", remedy))
+    return mistakes
 
 
 def _is_ours(optim: Mapping[str, Any]) -> bool:

@@ -33,15 +33,16 @@ def judge(arguments: list[str]) -> int:
     parser.add_argument("--gates", type=Path, metavar="FILE", help="gates to judge by")
     args = parser.parse_args(arguments)
 
-    from pilot import folder
     from pilot import judge as judging
+    from pilot.folder import PilotFolder, read_json
     from pilot.report.terminal import make_terminal
+    from pilot.view import load
 
-    view = folder.load(args.dir)
+    view = load(args.dir)
     judgement = judging.judge(view, judging.load_gates(view, args.gates))
     judging.write(args.dir, judgement)
     terminal = make_terminal()
-    terminal.verdict(folder.read_json(folder.PilotFolder(args.dir).verdict), args.dir)
+    terminal.verdict(read_json(PilotFolder(args.dir).verdict), args.dir)
     terminal.close()
     return int(judgement.exit_code)
 

@@ -12,8 +12,8 @@ from pilot.config import Config
 from pilot.data.audit import order_audit
 from pilot.data.order import full_order
 from pilot.data.representative import representative_order
-from pilot.folder import RowTable
 from pilot.plan import Plan
+from pilot.view import RowTable
 
 
 def choose_order(

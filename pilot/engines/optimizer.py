@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from pilot.config import nearest
 from pilot.errors import ConfigError, Mistake
+from pilot.mistakes import nearest
 
 # Keys of the section that are not arguments of the optimizer.
 _OURS = {"_target_", "learning_rate", "max_grad_norm", "beta1", "beta2"}

@@ -26,11 +26,12 @@ from pilot.entry import run_guarded
 from pilot.errors import RecipeFailure
 from pilot.experiments import determinism, longest_sample, movement
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, count_attempts, read_json
+from pilot.jsonl import from_json, write_json
 from pilot.locks import hold
 from pilot.memory import memory_limit_bytes, peak_memory_bytes, reset_peak
 from pilot.plan import BEFORE, COOLDOWN_END, Plan, cooldown_rate, full_schedule, read_plan
 from pilot.recipe import RecipeHandle
-from pilot.records import Outcome, Resource, from_json, write_json
+from pilot.records import Outcome, Resource
 from pilot.schedule import Schedule
 
 _KEEP_NEWEST = 2

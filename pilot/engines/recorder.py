@@ -5,13 +5,8 @@ from __future__ import annotations
 from pilot import checkpoint
 from pilot.engines.base import Observer
 from pilot.folder import ArmFolder
-from pilot.records import (
-    Evidence,
-    JsonlWriter,
-    Resource,
-    StepRecord,
-    ValidationRecord,
-)
+from pilot.jsonl import JsonlWriter
+from pilot.records import Evidence, Resource, StepRecord, ValidationRecord
 
 # fp16: the scaler starts at 2**16 and halves on every overflow; after 20 in a row it is below 1.
 _MAX_SKIPS_IN_A_ROW = 20

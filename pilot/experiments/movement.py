@@ -39,12 +39,13 @@ def measure(engine: NativeEngine, before: Mapping[str, torch.Tensor]) -> Evidenc
     """Compare every parameter with ``before``.
 
     A trainable tensor is *still* when not one element changed. ``no_grad`` lists trainable tensors
-    that never got a gradient above 0. ``update_over_half_ulp`` is the largest element of the update
+    that no backward ever reached. ``update_over_half_ulp`` is the largest element of the update
     that fp32 arithmetic would make now, in units of half the spacing of the tensor's own dtype:
     below 1 the update is lost to rounding. NaN compares as changed.
     """
     assert engine.probe is not None
     norms = dict(zip(engine.probe.names, engine.probe.max_grad_norms.tolist(), strict=True))
+    reached = dict(zip(engine.probe.names, engine.probe.had_grad, strict=True))
     still: list[dict[str, Any]] = []
     no_grad: list[dict[str, Any]] = []
     frozen_moved: list[dict[str, Any]] = []
@@ -58,7 +59,7 @@ def measure(engine: NativeEngine, before: Mapping[str, torch.Tensor]) -> Evidenc
                 frozen_moved.append(row)
             continue
         num_parameters += param.numel()
-        if norms[name] == 0.0:
+        if not reached[name]:
             no_grad.append(row)
         if same:
             extra = {

@@ -24,8 +24,9 @@ from pilot.engines import PARENT_PID
 from pilot.entry import EXIT_DISK_FULL, raise_left_error
 from pilot.errors import ArmCrashed, DiskFull
 from pilot.folder import ArmFolder, Job, count_attempts, read_json
+from pilot.jsonl import from_json, parse, write_json
 from pilot.memory import num_oom_kills
-from pilot.records import Outcome, StepRecord, from_json, parse, write_json
+from pilot.records import Outcome, StepRecord
 from pilot.report.terminal import Terminal
 
 _POLL_SECS = 0.2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pilot.folder import PilotView
+from pilot.view import PilotView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

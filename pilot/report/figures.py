@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pilot.checks.common import arm_title
-from pilot.folder import ArmView, PilotView
 from pilot.plan import BEFORE, COOLDOWN_END, MID_PEAK, PEAK_END, RUN_END, WARMUP_END
 from pilot.records import StepRecord
 from pilot.report.axes import LARGEST, finish
 from pilot.report.words import one_line
+from pilot.view import ArmView, PilotView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pilot.folder import ArmView, PilotFolder, PilotView
+from pilot.folder import PilotFolder
 from pilot.plan import BEFORE
 from pilot.records import StepRecord
 from pilot.report.figures import VERDICT_COLOURS, non_finite_steps
 from pilot.report.layout import next_line
 from pilot.report.words import clean, one_line
 from pilot.tracking.hide import HIDDEN, hide_message, hide_text, is_secret_key
+from pilot.view import ArmView, PilotView
 
 MAX_METRIC_NAMES = 29  # a run's page stays readable and quick below thirty charts
 MAX_PARAM_CHARS = 6000

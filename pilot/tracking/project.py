@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilot.errors import ExitCode, FolderError
-from pilot.folder import PilotFolder, PilotView, load, read_json
+from pilot.folder import PilotFolder, read_json
 from pilot.report.words import clean, human_secs, one_line
 from pilot.tracking import payload, store
 from pilot.tracking.hide import hide_message, hide_text
 from pilot.tracking.note import note
 from pilot.tracking.state import State, read_state
+from pilot.view import PilotView, load
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

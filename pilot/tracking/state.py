@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pilot.records import write_json
+from pilot.jsonl import write_json
 
 _VERSION = 1
 

@@ -8,8 +8,8 @@ import pytest
 from pilot.checks.coverage import check
 from pilot.checks.coverage_table import coverage_table
 from pilot.checks.registry import CheckResult, absent_arm
-from pilot.folder import PilotView, RowTable
 from pilot.records import Outcome
+from pilot.view import PilotView, RowTable
 from tests.factories import build_view, make_gates, make_step, with_baseline
 
 

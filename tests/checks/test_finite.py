@@ -8,8 +8,8 @@ import pytest
 
 from pilot.checks.finite import check
 from pilot.checks.registry import CheckResult
-from pilot.folder import PilotView
 from pilot.records import Outcome, StepRecord
+from pilot.view import PilotView
 from tests.factories import build_view, make_gates, make_validation, with_baseline
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from pilot.checks.progress import check
 from pilot.checks.registry import CheckResult
-from pilot.folder import PilotView
 from pilot.records import Outcome, ValidationRecord
+from pilot.view import PilotView
 from tests.factories import (
     LOWER,
     build_view,

@@ -8,8 +8,8 @@ from typing import Any
 from pilot.checks.progress import check
 from pilot.checks.reference import best_reference, learning_rate_of
 from pilot.checks.registry import CheckResult
-from pilot.folder import ArmView, PilotView
 from pilot.records import ValidationRecord
+from pilot.view import ArmView, PilotView
 from tests.factories import LOWER, build_view, make_gates, without_arm
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from pilot.checks.registry import CheckResult
 from pilot.checks.validation import check
-from pilot.folder import PilotView
 from pilot.records import ValidationRecord
+from pilot.view import PilotView
 from tests.factories import build_view, make_gates, with_baseline
 
 

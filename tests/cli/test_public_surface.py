@@ -20,8 +20,10 @@ from pilot import config as schema
 from pilot.cli.search import hydra_session, use_user_dirs
 from pilot.cli.settings import COMMON
 from pilot.cli.words import WORDS
-from pilot.config import conf_dir, flat_keys
+from pilot.config import conf_dir
 from pilot.errors import ExitCode
+from pilot.gates import Gates, Section
+from pilot.mistakes import flat_keys
 from pilot.recipe import find_module, load_module
 
 GOLDEN = Path(__file__).parent / "public_keys.txt"
@@ -78,14 +80,14 @@ def test_every_key_of_the_schema_is_in_conf_and_the_reverse(recipe: str) -> None
     assert set(tree) == set(schema.Config.model_fields)
     for name, field in schema.Config.model_fields.items():
         section = field.annotation
-        if isinstance(section, type) and issubclass(section, schema._Section) and name != "optim":
+        if isinstance(section, type) and issubclass(section, Section) and name != "optim":
             assert set(tree[name]) == set(section.model_fields), name
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_defaults_in_conf_are_those_of_the_schema(recipe: str) -> None:
     tree = _composed("sine_mlp" if recipe == "llama_ft" else "llama_ft")
-    gates = schema.Gates.model_validate(tree["gates"])
+    gates = Gates.model_validate(tree["gates"])
     for name in ("finite", "early_damage", "movement", "validation", "progress", "memory"):
         assert getattr(gates, name) == type(getattr(gates, name))(), name
     assert schema.PilotConfig.model_validate(tree["pilot"]) == schema.PilotConfig()

@@ -11,7 +11,7 @@ from pilot.cli.compose import compose
 from pilot.cli.verify import verify_run
 from pilot.errors import ConfigError, ExitCode, FolderError
 from pilot.fingerprint import make_fingerprint
-from pilot.records import write_json
+from pilot.jsonl import write_json
 
 MINE = """# @package _global_
 recipe: {name: mine, module: mine, data: rows.txt}

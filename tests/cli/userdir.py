@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+from pilot.jsonl import to_json
+from pilot.view import load_arm
 
 SOURCE = Path(__file__).resolve().parent.parent / "recipes_for_tests.py"
 
@@ -30,3 +34,15 @@ def make_user_dir(root: Path, *, patch: str = "") -> Path:
     (root / "recipes" / "tiny.py").write_text(text, encoding="utf-8")
     (root / "conf" / "recipe" / "tiny.yaml").write_text(YAML, encoding="utf-8")
     return root
+
+
+def verdict(root: Path) -> dict[str, object]:
+    """The verdict of a pilot."""
+    data: dict[str, object] = json.loads((root / "verdict.json").read_text())
+    return data
+
+
+def joined(arm: Path) -> str:
+    """The joined step records of an arm, as text."""
+    view = load_arm(arm)
+    return "\n".join(to_json(record) for record in (*view.steps, *view.cooldown))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pilot.folder import PilotView
 from pilot.records import StepRecord
 from pilot.report import figures
+from pilot.view import PilotView
 from tests.factories import LOWER, build_view, with_baseline, without_arm
 
 VERDICT = {"verdict": "NO-GO", "why": "loss $x$ is [red]not[/red] finite \x1b[31m"}
@@ -101,7 +101,8 @@ def test_nothing_to_draw_says_so(kind: str, tmp_path: Path) -> None:
         return dataclasses.replace(record, grad_norm=0.0)
 
     view = without_arm(
-        build_view(baseline={"edit": {"all nan": nan, "zero norm": zero}.get(kind)}), LOWER
+        build_view(baseline={"edit": {"all nan": nan, "zero norm": zero}.get(kind, lambda r: r)}),
+        LOWER,
     )
     if kind == "no arms":
         view = dataclasses.replace(view, arms={})

@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from pilot.folder import Job, PilotFolder
+from pilot.jsonl import write_json
 from pilot.judge import judge, load_gates
-from pilot.records import Outcome, write_json
+from pilot.records import Outcome
 from pilot.report.terminal import Terminal, make_terminal
 from pilot.report.words import clean, human_bytes, human_secs, number, one_line
 from tests.factories import build_view, make_step

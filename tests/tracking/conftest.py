@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pilot.folder import PilotFolder, PilotView
+from pilot.folder import PilotFolder
 from pilot.judge import judge, load_gates, write
+from pilot.view import PilotView
 from tests.factories import build_view, write_view
 
 MakePilot = Callable[..., Path]

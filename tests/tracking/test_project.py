@@ -14,7 +14,8 @@ import pytest
 
 from pilot.errors import ExitCode, FolderError
 from pilot.folder import PilotFolder
-from pilot.records import StepRecord, write_json
+from pilot.jsonl import write_json
+from pilot.records import StepRecord
 from pilot.tracking.project import project, sync
 from pilot.tracking.store import absolute_uri, link
 from tests.factories import build_view
