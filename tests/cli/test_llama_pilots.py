@@ -50,7 +50,7 @@ def write_rows(path: Path, rows: list[dict[str, str]]) -> Path:
 
 
 def test_short_default_is_go(tmp_path: Path, run_pilot: RunPilot) -> None:
-    code, verdict, text = pilot(run_pilot, tmp_path, *SHORT)
+    code, verdict, text = pilot(run_pilot, tmp_path, *SHORT, "optim.learning_rate=0.001")
     assert code == 0 and verdict["verdict"] == "GO", text
     assert gates(verdict)["progress"] == "pass"
 
@@ -67,7 +67,12 @@ def test_a_row_longer_than_the_model_has_positions(tmp_path: Path, run_pilot: Ru
     rows = [row for row in bundled_rows(300) if len(row["output"]) < 120][:80]
     rows[17] = {**rows[17], "output": "a long answer, word by word " * 120}
     data = write_rows(tmp_path / "mine.jsonl", rows)
-    words = (f"recipe.data={data}", "recipe.truncate=false", "full_run.epochs=20")
+    words = (
+        f"recipe.data={data}",
+        "recipe.truncate=false",
+        "full_run.epochs=5",
+        "batch.micro_batch_size=2",
+    )
     code, verdict, text = pilot(run_pilot, tmp_path, *SHORT, *words)
     assert code == 3, text
     assert gates(verdict)["labels"] == "fail"

@@ -1,0 +1,71 @@
+"""Every command of the README is run, and ends with the exit code that it promises."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pilot.cli.words import WORDS
+from tests.conftest import ROOT, RunPilot
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROMISED = re.compile(r"^python -m pilot (?P<words>.+?)\s+# .*?(?P<code>\d)$")
+
+
+def commands() -> list[tuple[str, int]]:
+    """The lines of all ``sh`` blocks with the exit code in their comment."""
+    found = []
+    for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL):
+        for line in block.strip().splitlines():
+            match = PROMISED.match(line)
+            assert match, f"no exit code is promised: {line}"
+            found.append((match["words"], int(match["code"])))
+    return found
+
+
+def is_long(words: str) -> bool:
+    """Whole fine-tunes take a minute and more."""
+    return "llama_ft" in words
+
+
+def test_there_are_commands() -> None:
+    assert len(commands()) >= 6
+    assert {code for _, code in commands()} == {0, 3}
+
+
+@pytest.mark.parametrize(("words", "code"), [c for c in commands() if not is_long(c[0])])
+def test_short_commands(words: str, code: int, tmp_path: Path, run_pilot: RunPilot) -> None:
+    done = run_pilot(*shlex.split(words), "tracking=none", cwd=tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "code"), [c for c in commands() if is_long(c[0])])
+def test_long_commands(words: str, code: int, tmp_path: Path, run_pilot: RunPilot) -> None:
+    done = run_pilot(*shlex.split(words), cwd=tmp_path, timeout=1500)
+    assert done.returncode == code, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("words", [words for words, _ in commands()])
+def test_all_commands_compose(words: str, tmp_path: Path, run_pilot: RunPilot) -> None:
+    done = run_pilot("--cfg", "job", *shlex.split(words), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_word_is_explained() -> None:
+    for name, word in WORDS.items():
+        assert word.internal or f"`python -m pilot {name} DIR" in README, name
+
+
+def test_the_two_commands_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"`?make ([a-z-]+)", README):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_pictures_and_linked_files_exist() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
