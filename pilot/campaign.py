@@ -16,7 +16,7 @@ import yaml
 from pilot import arms, judge
 from pilot.config import Config, validate
 from pilot.entry import EXIT_DISK_FULL, raise_left_error
-from pilot.errors import DiskFull, ExitCode, FolderError, PilotError, PlanRefused
+from pilot.errors import ArmCrashed, DiskFull, ExitCode, FolderError, PilotError, PlanRefused
 from pilot.folder import BASELINE, Job, PilotFolder, read_json
 from pilot.jsonl import from_json, write_json, write_text
 from pilot.launchers import local
@@ -90,7 +90,7 @@ def _walk(folder: PilotFolder, config: Config) -> ExitCode:
         jobs = arms.planned_jobs(folder, config, plan, str(start_facts["module_path"]))
         baseline = _run(folder, jobs[BASELINE], config, terminal, cwd)
         for job in arms.needed(jobs, baseline, terminal.say):
-            _run(folder, job, config, terminal, cwd)
+            _run_if_possible(folder, job, config, terminal, cwd)
         return _conclude(folder, config, terminal)
     finally:
         terminal.close()
@@ -177,6 +177,16 @@ def _run(folder: PilotFolder, job: Job, config: Config, terminal: Terminal, cwd:
     if arm.outcome.is_file():
         return from_json(Outcome, read_json(arm.outcome))
     return local.run_arm(job, arm, config.launcher, terminal, cwd)
+
+
+def _run_if_possible(
+    folder: PilotFolder, job: Job, config: Config, terminal: Terminal, cwd: Path
+) -> None:
+    """A lost arm costs only what needed it: the verdict says which gate that was."""
+    try:
+        _run(folder, job, config, terminal, cwd)
+    except ArmCrashed as error:
+        terminal.warn(str(error))
 
 
 def _conclude(folder: PilotFolder, config: Config, terminal: Terminal) -> ExitCode:

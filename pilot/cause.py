@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pilot.checks.common import arm_title, change_text
+from pilot.checks.common import change_text
 from pilot.checks.registry import FAIL, UNDETERMINED, WARN, all_checks, run_check
 from pilot.compare import Difference, paired_difference
 from pilot.folder import BASELINE
@@ -73,7 +73,7 @@ def _known(view: PilotView, gates: Gates) -> list[str]:
     """What the arms add, without making a cause of it."""
     facts = []
     for arm in _arms(view):
-        title = arm_title(arm)
+        title = arm.job.title
         if arm.outcome is None:
             continue
         if any(f.severity == FAIL for f in run_check("finite", view, gates, arm).findings):
@@ -127,7 +127,7 @@ def _remedy(view: PilotView, gates: Gates, arm: ArmView, failed: Sequence[str]) 
     if not set(judged) & set(failed) and not ("progress" in failed and improved):
         return None
     proven = improved and all(name in judged for name in failed)
-    title = arm_title(arm)
+    title = arm.job.title
     status = f"proven by arm {title}" if proven else PROPOSED
     change = f"; its validation changed by {change_text(gain)}" if gain else ""
     left = f"; not judged on it: {', '.join(open_ones)}" if open_ones else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +179,12 @@ class Job:
     validations: Mapping[str, int]
     checkpoints: Mapping[str, int]
     module_path: str
+
+    @property
+    def title(self) -> str:
+        """The arm's name for people: ``lr_x1_3`` is shown as ``lr x1/3``."""
+        scaled = re.fullmatch(r"lr_x(\d+)_(\d+)", self.arm)
+        return f"lr x{scaled[1]}/{scaled[2]}" if scaled else self.arm.replace("_", " ")
 
 
 def count_attempts(folder: ArmFolder) -> int:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pilot.checks.common import arm_title, change_text, last_validations, num, plural
+from pilot.checks.common import change_text, last_validations, num, plural
 from pilot.checks.registry import CheckResult, all_checks
 from pilot.compare import Difference, paired_difference
 from pilot.folder import BASELINE
@@ -53,7 +53,7 @@ def _arm_row(view: PilotView, arm: ArmView, reference: ValidationRecord | None) 
     status = _status(arm)
     row = {
         "name": arm.job.arm,
-        "title": arm_title(arm),
+        "title": arm.job.title,
         "role": arm.job.role,
         "variable": arm.job.variable,
         "value": arm.job.value,

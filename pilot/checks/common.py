@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from pilot.compare import Difference
@@ -51,14 +50,6 @@ def change_text(difference: Difference) -> str:
 def place_text(at: str) -> str:
     """A planned validation in words, as it stands after a number."""
     return _PLACES.get(at, f"at {at.replace('_', ' ')}")
-
-
-def arm_title(arm: ArmView) -> str:
-    """The arm's name for people: ``lr_x1_3`` is shown as ``lr x1/3``."""
-    scaled = re.fullmatch(r"lr_x(\d+)_(\d+)", arm.job.arm)
-    if scaled:
-        return f"lr x{scaled[1]}/{scaled[2]}"
-    return arm.job.arm.replace("_", " ")
 
 
 def last_validations(arm: ArmView) -> dict[tuple[str, str], ValidationRecord]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pilot.checks.common import arm_title, change_text, num, place_text
+from pilot.checks.common import change_text, num, place_text
 from pilot.checks.reference import VARIABLE, best_reference
 from pilot.checks.registry import (
     FAIL,
@@ -112,7 +112,7 @@ def _against_reference(
         return _result(UNDETERMINED, text, _numbers(own), final, limit)
     try:
         measured = _Measured(
-            title=arm_title(reference.arm),
+            title=reference.arm.job.title,
             override=f"{VARIABLE}={reference.arm.job.value}",
             val0=before.loss,
             own=own,

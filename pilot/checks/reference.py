@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pilot.checks.common import arm_title
 from pilot.checks.finite import check as check_finite
 from pilot.checks.registry import FAIL
 from pilot.folder import BASELINE
@@ -50,7 +49,7 @@ def best_reference(view: PilotView, gates: Gates, arm: ArmView) -> Reference:
         final = other.validation(view.plan.final_validation)
         problem = _problem(view, gates, other, final)
         if problem or final is None:
-            rejected.append(f"{arm_title(other)} {problem}")
+            rejected.append(f"{other.job.title} {problem}")
         elif best is None or final.loss < best[1].loss:
             best = (other, final)
     found, final = best if best else (None, None)

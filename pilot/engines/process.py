@@ -161,6 +161,7 @@ def _train(arm: _Arm) -> Outcome:
         _cool_down(arm)
         if recorder.stop_reason:
             return _stopped(arm)
+    checkpoint.prune(arm.folder.checkpoints, keep_newest=0)  # nothing is left to be resumed
     return Outcome(status=Outcome.COMPLETED, last_step=job.stop_step)
 
 

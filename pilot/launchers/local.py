@@ -65,7 +65,7 @@ def run_arm(
             break
         _raise_unless_signal(job, folder, ended, launcher)
         terminal.warn(
-            f"{job.arm}: killed by signal {-ended.code}; starting again from its newest checkpoint"
+            f"{job.title}: killed by signal {-ended.code}; starting again from its newest state"
         )
     terminal.arm_finished(job, outcome, time.monotonic() - started)
     if outcome is None:

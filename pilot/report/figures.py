@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pilot.checks.common import arm_title
 from pilot.plan import BEFORE, COOLDOWN_END, MID_PEAK, PEAK_END, RUN_END, WARMUP_END
 from pilot.records import StepRecord
 from pilot.report.axes import LARGEST, finish
@@ -113,7 +112,7 @@ def smooth(values: Series, width: int) -> Series:
 
 
 def _draw_loss(axes: Axes, arm: ArmView, curve: _Curve, style: dict[str, Any]) -> None:
-    name = one_line(arm_title(arm), 30)
+    name = one_line(arm.job.title, 30)
     width = min(15, max(1, len(curve.steps) // 12) | 1)
     axes.plot(curve.steps, curve.loss, **{**style, "ls": "-", "lw": 0.7, "alpha": 0.4})
     median = f" (median of {width})" if width > 1 else ""

@@ -96,7 +96,7 @@ class Terminal:
         """``num_steps`` is what the arm has to do in all, the cool-down included."""
         self._meters[job.arm] = _Meter(num_steps)
         if not self._err.is_terminal:
-            self._print(self._err, Text(f"{one_line(job.arm)} started: {num_steps} steps"))
+            self._print(self._err, Text(f"{one_line(job.title)} started: {num_steps} steps"))
 
     def arm_progress(self, job: Job, phase: str, record: StepRecord, elapsed_secs: float) -> None:
         """Show one step; ``elapsed_secs`` counts from the arm's start.
@@ -106,7 +106,7 @@ class Terminal:
         meter = self._meters.setdefault(job.arm, _Meter(job.stop_step - job.start_step))
         done = max(0, record.step - job.start_step)
         rate, left = meter.update(done, elapsed_secs)
-        name = one_line(job.arm if phase in _UNNAMED_PHASES else f"{job.arm} {phase}", 24)
+        name = one_line(job.title if phase in _UNNAMED_PHASES else f"{job.title} {phase}", 24)
         counts = f"{done}/{meter.num_steps}"
         values = f"loss {number(record.loss)} grad {number(record.grad_norm)}"
         if not record.finite_params:
@@ -122,7 +122,7 @@ class Terminal:
         """How an arm ended; ``outcome`` none: its process died without a result."""
         self._pause()
         self._meters.pop(job.arm, None)
-        text = f"{one_line(job.arm)} {_ending(outcome)} ({human_secs(secs)})"
+        text = f"{one_line(job.title)} {_ending(outcome)} ({human_secs(secs)})"
         bad = outcome is None or outcome.status != Outcome.COMPLETED
         self._print(self._err, Text(text, style="yellow" if bad else ""))
 

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from pilot.view import load_arm
 from tests.cli.userdir import joined, make_user_dir, verdict
 from tests.conftest import RunPilot, environment
@@ -121,3 +123,19 @@ def test_two_pilots_in_one_folder(tmp_path: Path, run_pilot: RunPilot) -> None:
     finally:
         process.terminate()
         process.wait()
+
+
+@pytest.mark.slow
+def test_a_lost_arm_costs_only_what_needed_it(tmp_path: Path) -> None:
+    root = make_user_dir(tmp_path / "lost", patch=SLOW)
+    process = start(root)
+    kills = 0
+    while process.poll() is None:
+        for pid in arm_processes(root / "out/arms/lr_x1_3"):
+            if pid != process.pid and (root / "out/arms/lr_x1_3/steps.001.jsonl").is_file():
+                os.kill(pid, signal.SIGKILL)
+                kills += 1
+        time.sleep(0.3)
+    assert process.returncode == 4 and kills >= 3
+    assert verdict(root / "out")["verdict"] == "INCONCLUSIVE"
+    assert len(load_arm(root / "out/arms/baseline").steps) == 25
