@@ -7,7 +7,7 @@ same walk as ``start``.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,12 @@ _SPARE_BYTES = 50_000_000  # records, logs and figures of a pilot, generously
 
 
 def start(
-    tree: Mapping[str, Any], unresolved_yaml: str, root: Path, notes: tuple[str, ...]
+    tree: Mapping[str, Any],
+    unresolved_yaml: str,
+    root: Path,
+    notes: tuple[str, ...],
+    *,
+    words: Sequence[str] = (),
 ) -> ExitCode:
     """Begin a pilot in ``root`` (which exists) and walk it to its verdict.
 
@@ -41,6 +46,7 @@ def start(
         unresolved_yaml: the composed configuration with its interpolations, as YAML text.
         root: the output folder.
         notes: remarks on the configuration, shown with the plan.
+        words: the command line's overrides, for the commands that the verdict proposes.
     """
     config = validate(tree)
     folder = PilotFolder(root)
@@ -52,10 +58,8 @@ def start(
             )
         write_text(folder.config, yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True))
         write_text(folder.unresolved, unresolved_yaml)
-        write_json(
-            folder.start,
-            {"cwd": str(Path.cwd()), "module_path": str(module), "notes": list(notes)},
-        )
+        facts = {"cwd": str(Path.cwd()), "module_path": str(module)}
+        write_json(folder.start, {**facts, "notes": list(notes), "words": list(words)})
         return _walk(folder, config)
 
 
@@ -101,15 +105,23 @@ def _survey(
 ) -> Mapping[str, Any]:
     if not folder.survey.is_file():
         terminal.say("surveying data, model and step time ...")
-        ended = local.run_process(
-            ["survey", str(folder.root)], folder.root / "survey.log", config.launcher, cwd
-        )
+        words, log = ["survey", str(folder.root)], folder.root / "survey.log"
+        ended = local.run_process(words, log, config.launcher, cwd)
+        if ended.code < 0 and not ended.timed_out:
+            # Killed, most likely for memory: plan without the model, the baseline will tell.
+            terminal.warn(f"the survey was killed by signal {-ended.code}; it skips the model now")
+            words = [*words, "--rows-only"]
+            ended = local.run_process(words, log, config.launcher, cwd)
         if ended.code == EXIT_DISK_FULL:
             raise DiskFull(folder.root, OSError(28, "No space left on device"))
-        if ended.code != 0:
-            raise_left_error(folder.root / "survey_error.json")
+        raise_left_error(folder.root / "survey_error.json")
+        if ended.timed_out:
+            raise PilotError(f"the survey took longer than {config.launcher.timeout_secs} s")
+        if ended.code != 0 or not folder.survey.is_file():
             raise PilotError(
-                f"the survey ended with code {ended.code}\n    log:    {folder.root / 'survey.log'}"
+                f"the survey ended with code {ended.code} and no result\n"
+                f"    log:    {folder.root / 'survey.log'}\n"
+                f"    remedy: read the log, then: python -m pilot resume {folder.root}"
             )
     return read_json(folder.survey)
 
@@ -118,11 +130,14 @@ def _plan(
     folder: PilotFolder, config: Config, survey: Mapping[str, Any], notes: tuple[str, ...]
 ) -> Plan:
     if folder.plan.is_file():
-        return read_plan(read_json(folder.plan))
+        plan = read_plan(read_json(folder.plan))
+        if not folder.order.is_file():
+            _write_order(folder, config, survey, plan)
+        return plan
     plan = make_plan(config, survey, warnings=notes)
     _refuse_full_disk(folder, plan)
     _write_order(folder, config, survey, plan)
-    _write_fingerprint(folder, config)
+    write_json(folder.fingerprint, _fingerprint(folder, config))
     write_json(folder.plan, plan)
     return plan
 
@@ -155,7 +170,23 @@ def _write_order(
     write_json(folder.survey, {**survey, "order_audit": audit})
 
 
-def _write_fingerprint(folder: PilotFolder, config: Config) -> None:
+def _refuse_changes(folder: PilotFolder, config: Config) -> None:
+    """Refuse to go on with other code or data than the pilot began with.
+
+    Raises:
+        FolderError: with everything that differs.
+    """
+    from pilot.fingerprint import differences
+
+    lines = differences(read_json(folder.fingerprint), _fingerprint(folder, config))
+    if lines:
+        what = "\n".join(["the run changed since this pilot began:", *lines])
+        raise FolderError(
+            folder.root, what, remedy="put it back and resume, or start a new pilot elsewhere"
+        )
+
+
+def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
     from pilot.fingerprint import make_fingerprint
 
     facts = read_json(folder.start)
@@ -166,17 +197,17 @@ def _write_fingerprint(folder: PilotFolder, config: Config) -> None:
         seed=config.pilot.seed,
     )
     tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
-    write_json(
-        folder.fingerprint,
-        make_fingerprint(tree, handle.module_path, handle.input_files(), world_size=1),
-    )
+    return make_fingerprint(tree, handle.module_path, handle.input_files(), world_size=1)
 
 
 def _run(folder: PilotFolder, job: Job, config: Config, terminal: Terminal, cwd: Path) -> Outcome:
     arm = folder.arm(job.arm)
     if arm.outcome.is_file():
         return from_json(Outcome, read_json(arm.outcome))
-    return local.run_arm(job, arm, config.launcher, terminal, cwd)
+    _refuse_changes(folder, config)
+    outcome = local.run_arm(job, arm, config.launcher, terminal, cwd)
+    _refuse_changes(folder, config)
+    return outcome
 
 
 def _run_if_possible(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pilot.checks.common import change_text
+from pilot.checks.common import change_text, no_measure
 from pilot.checks.registry import FAIL, UNDETERMINED, WARN, all_checks, run_check
 from pilot.compare import Difference, paired_difference
 from pilot.folder import BASELINE
@@ -71,7 +71,7 @@ def find_cause(view: PilotView, gates: Gates, blocking: Sequence[GateResult]) ->
 
 def _known(view: PilotView, gates: Gates) -> list[str]:
     """What the arms add, without making a cause of it."""
-    facts = []
+    facts, helped = [], False
     for arm in _arms(view):
         title = arm.job.title
         if arm.outcome is None:
@@ -83,7 +83,9 @@ def _known(view: PilotView, gates: Gates) -> list[str]:
         gained = f", validation {change_text(gain)} against before step 1" if gain else ""
         stayed = "stayed finite to the end" if _complete(arm) else "was finite while it ran"
         facts.append(f"arm {title} ({_override(arm)}) {stayed}{gained}")
-    if facts:
+        better = gain is not None and gain.better(gates.progress.num_se)
+        helped = helped or (better and _complete(arm))
+    if helped:
         facts.append("a rate that helps is a remedy, it proves no cause: nothing was replayed")
     return facts
 
@@ -92,9 +94,10 @@ def find_remedy(view: PilotView, gates: Gates, blocking: Sequence[GateResult]) -
     """The first arm that passes what the baseline failed; proven before proposed; else None.
 
     Only failures of training itself have a remedy among the arms (an exception has to be repaired),
-    and an arm is no remedy when any gate fails on it. It is *proven* when every failed gate was
-    judged on the arm and passed and its validation improved by ``gates.progress.num_se`` standard
-    errors.
+    and an arm is no remedy when any gate fails on it or when its validation did not improve by
+    ``gates.progress.num_se`` standard errors. It is *proven* when every failed gate was judged on
+    the arm and passed; never for ``finite``: that a NaN did not occur in one other run may have
+    nothing to do with the change, only a replay tells.
     """
     failed = [gate.name for gate in blocking if gate.status == FAIL]
     if not failed or not set(failed) <= _TRAINING:
@@ -114,7 +117,8 @@ def _remedy(view: PilotView, gates: Gates, arm: ArmView, failed: Sequence[str]) 
     if arm.outcome is None or any(g.status == FAIL for g in on_arm.values()):
         return None
     gain = _gain(view, arm)
-    improved = gain is not None and gain.better(gates.progress.num_se)
+    if gain is None or not gain.better(gates.progress.num_se):
+        return None
     judged = tuple(n for n, g in on_arm.items() if g.judged in (PASS, WARN))
     unclear = (UNDETERMINED, NOT_MEASURED)
     open_ones = tuple(
@@ -124,19 +128,20 @@ def _remedy(view: PilotView, gates: Gates, arm: ArmView, failed: Sequence[str]) 
     )
     # Without a still lower arm, progress cannot be judged on the arm that served as reference; that
     # it improved is all that is known, and enough to propose it.
-    if not set(judged) & set(failed) and not ("progress" in failed and improved):
+    if not set(judged) & set(failed) and "progress" not in failed:
         return None
-    proven = improved and all(name in judged for name in failed)
+    proven = all(name in judged for name in failed) and "finite" not in failed
     title = arm.job.title
     status = f"proven by arm {title}" if proven else PROPOSED
-    change = f"; its validation changed by {change_text(gain)}" if gain else ""
+    absent = f"the non-finite value did not occur in arm {title}; " if "finite" in failed else ""
+    passes = f"arm {title} passes {', '.join(judged) or 'nothing'}"
     left = f"; not judged on it: {', '.join(open_ones)}" if open_ones else ""
     return Remedy(
         override=_override(arm),
         arm=arm.job.arm,
         status=status,
         proven=proven,
-        sentence=f"arm {title} passes {', '.join(judged) or 'nothing'}{change}{left}",
+        sentence=f"{absent}{passes}; its validation changed by {change_text(gain)}{left}",
         judged=judged,
         not_judged=open_ones,
     )
@@ -155,7 +160,12 @@ def _complete(arm: ArmView) -> bool:
 
 
 def _gain(view: PilotView, arm: ArmView) -> Difference | None:
-    """The arm's final validation against before step 1 (its own, or the baseline's)."""
+    """The arm's final validation against before step 1 (its own, or the baseline's).
+
+    None where it is missing, not comparable, or no measure of quality.
+    """
+    if no_measure(view):
+        return None
     baseline = view.baseline
     before = arm.validation(BEFORE) or (baseline.validation(BEFORE) if baseline else None)
     final = arm.validation(view.plan.final_validation)

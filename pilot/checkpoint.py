@@ -48,6 +48,8 @@ def save(
 
     folder.mkdir(parents=True, exist_ok=True)
     place, temporary = folder / f"step_{step:08d}", folder / f".tmp_{step:08d}_{os.getpid()}"
+    replaced = folder / f".old_{step:08d}"
+    shutil.rmtree(temporary, ignore_errors=True)  # of a killed writer with the same process id
     try:
         temporary.mkdir()
         with (temporary / _STATE).open("wb") as file:
@@ -63,9 +65,11 @@ def save(
             "sha256": digest,
         }
         write_json(temporary / _MANIFEST, manifest)
+        shutil.rmtree(replaced, ignore_errors=True)
         if place.exists():
-            shutil.rmtree(place)
+            place.rename(replaced)
         temporary.rename(place)
+        shutil.rmtree(replaced, ignore_errors=True)
     except (OSError, RuntimeError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise _as_disk_full(folder, error) from error
@@ -99,6 +103,10 @@ def load(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def find(folder: Path) -> list[Checkpoint]:
     """All complete checkpoints in ``folder``, oldest step first; half-written ones are not seen."""
+    for old in folder.glob(".old_*") if folder.is_dir() else ():
+        place = folder / f"step_{old.name.removeprefix('.old_')}"
+        if not place.exists():  # the writer was killed between its two renames
+            old.rename(place)
     found = []
     for path in sorted(folder.glob("step_*")) if folder.is_dir() else []:
         if not _NAME.match(path.name):
@@ -119,9 +127,16 @@ def find(folder: Path) -> list[Checkpoint]:
     return found
 
 
-def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
-    """The newest checkpoint that can be read, with its state; damaged ones are passed over."""
+def load_newest(
+    folder: Path, *, at_most_step: int | None = None
+) -> tuple[Checkpoint, dict[str, Any]] | None:
+    """The newest checkpoint that can be read, with its state; damaged ones are passed over.
+
+    ``at_most_step``: later ones are passed over too (their records were lost).
+    """
     for checkpoint in reversed(find(folder)):
+        if at_most_step is not None and checkpoint.step > at_most_step:
+            continue
         try:
             return checkpoint, load(checkpoint)
         except CheckpointDamaged:
@@ -155,7 +170,7 @@ def prune(folder: Path, *, keep_newest: int) -> None:
     loose = [checkpoint for checkpoint in find(folder) if not checkpoint.reasons]
     for checkpoint in loose[: max(0, len(loose) - keep_newest)]:
         shutil.rmtree(checkpoint.path, ignore_errors=True)
-    for leftover in folder.glob(".tmp_*"):
+    for leftover in (*folder.glob(".tmp_*"), *folder.glob(".old_*")):
         shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -16,6 +16,8 @@ from pilot.errors import ConfigError, Mistake
 from pilot.gates import Count, CountOrZero, Gates, NonNegative, Positive, Section
 from pilot.mistakes import flat_keys, mistake_from
 
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's generator takes
+
 
 class FullRun(Section):
     """The run that the pilot is the first part of. Steps are optimizer steps."""
@@ -44,8 +46,8 @@ class Optim(Section):
 class Batch(Section):
     """The global batch: ``micro_batch_size * grad_accum_steps`` rows per optimizer step."""
 
-    micro_batch_size: Count = 8
-    grad_accum_steps: Count = 1
+    micro_batch_size: Annotated[int, Field(ge=1, le=2**20)] = 8
+    grad_accum_steps: Annotated[int, Field(ge=1, le=2**20)] = 1
     sequence_length: Annotated[int, Field(ge=2)] | None = None
 
 
@@ -53,7 +55,7 @@ class EngineConfig(Section):
     """Who owns the training loop, and on which device it runs."""
 
     name: Literal["native"] = "native"
-    device: str = "auto"
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = "auto"
 
 
 class PilotConfig(Section):
@@ -61,10 +63,10 @@ class PilotConfig(Section):
 
     min_peak_steps: Annotated[int, Field(ge=1)] = 128
     cooldown_steps: Annotated[int, Field(ge=4)] = 36
-    seed: CountOrZero = 0
-    data_seed: CountOrZero = 0
+    seed: Seed = 0
+    data_seed: Seed = 0
     data: Literal["representative", "prefix"] = "representative"
-    validation_rows: Annotated[int, Field(ge=2)] | None = 256
+    validation_rows: Annotated[int, Field(ge=8)] | None = 256
     budget_steps: Count | None = None
     budget_secs: Positive | None = None
     checkpoint_every_steps: Count = 32

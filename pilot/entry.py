@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from pilot.engines import PARENT_PID
 from pilot.errors import DiskFull, ExitCode, PilotError, UsageError
 from pilot.jsonl import write_json
 
@@ -20,16 +25,35 @@ class RelayedUsageError(UsageError):
 
 def run_guarded(work: Callable[[], int], error_file: Path) -> int:
     """Run ``work``; a failure that pilot explains is left in ``error_file`` for the parent."""
+    die_with_parent()
     error_file.unlink(missing_ok=True)
     try:
         return work()
     except DiskFull as error:
-        print(error, file=sys.stderr)
+        with contextlib.suppress(OSError):  # the log may lie on the disk that is full
+            print(error, file=sys.stderr, flush=True)
         return EXIT_DISK_FULL
     except PilotError as error:
-        print(error, file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(error, file=sys.stderr, flush=True)
         write_json(error_file, {"message": str(error), "exit_code": int(error.exit_code)})
         return int(error.exit_code)
+
+
+def die_with_parent() -> None:
+    """Let the kernel (Linux) end this process when the pilot that started it dies.
+
+    Elsewhere, and where it is not the pilot's child, nothing happens; the training loop also looks
+    at every step whether its parent is still there.
+    """
+    parent = int(os.environ.get(PARENT_PID, "0"))
+    if not parent or not sys.platform.startswith("linux"):
+        return
+    set_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise SystemExit("the pilot that started this process is gone")
 
 
 def raise_left_error(error_file: Path) -> None:

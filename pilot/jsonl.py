@@ -6,6 +6,7 @@ it is recorded as such, never averaged away.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -75,7 +76,8 @@ class JsonlWriter:
         self.path = path
         _cut_torn_line(path)
         try:
-            self._file = path.open("a", encoding="utf-8")
+            # A half surrogate pair in a message becomes its JSON escape.
+            self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise _disk_error(path, error) from error
 
@@ -127,7 +129,8 @@ def read_jsonl(path: Path, kind: type[T]) -> Iterator[T]:
 
 def write_json(path: Path, value: object) -> None:
     """Write indented JSON atomically (temporary file, then rename). Raises ``DiskFull``."""
-    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    # ASCII only: control and direction characters of a message must not reach a terminal raw.
+    text = json.dumps(_plain(value), ensure_ascii=True, allow_nan=False, indent=2) + "\n"
     write_text(path, text)
 
 
@@ -135,8 +138,9 @@ def write_text(path: Path, text: str) -> None:
     """Write text atomically (temporary file, then rename). Raises ``DiskFull``."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise _disk_error(path, error) from error

@@ -120,6 +120,10 @@ def load_causal_lm(folder: Path) -> torch.nn.Module:
         what = f"its weights lack {len(missing)} tensors of a causal language model: {missing[0]}"
         remedy = "they would start at random: give the folder of the complete model"
         raise ModelFolderError(folder, what, remedy=remedy)
+    if unexpected := sorted(k for k in info["unexpected_keys"] if not k.endswith("inv_freq")):
+        what = f"its weights hold {len(unexpected)} tensors that config.json has no place for"
+        remedy = "config.json and weights belong to different models: give the matching pair"
+        raise ModelFolderError(folder, f"{what}: {unexpected[0]}", remedy=remedy)
     model.config.use_cache = False
     found: torch.nn.Module = model
     return found

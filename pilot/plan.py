@@ -15,6 +15,7 @@ from typing import Any
 from pilot.config import Config
 from pilot.errors import PlanRefused
 from pilot.jsonl import from_json
+from pilot.plan_notes import not_measured, start_warnings
 from pilot.refusals import refusals
 from pilot.schedule import Schedule
 
@@ -112,8 +113,8 @@ def make_plan(config: Config, survey: Mapping[str, Any], *, warnings: tuple[str,
         num_arms=1,
         share_of_full_run=(stop - start) / (schedule.schedule_steps - start),
         expected_secs=secs,
-        not_measured=_not_measured(config, survey),
-        warnings=warnings,
+        not_measured=not_measured(config, survey),
+        warnings=(*warnings, *start_warnings(start)),
     )
 
 
@@ -247,15 +248,3 @@ def _expected_secs(
         + num_validations * float(timing["validation_secs"])
     )
     return 2.0 * per_arm + 2.0 * float(timing["step_secs"])  # baseline, one arm, the floor
-
-
-def _not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
-    missing = [
-        "events (spikes, trends): the window tier is not part of this version",
-        "invariance and resume experiments are not part of this version",
-        "world sizes above 1: engine=native runs one process",
-    ]
-    if survey.get("failure"):
-        missing.append(f"expected time: {survey['failure']}")
-    missing.extend(f"check {name}: skipped by checks.skip" for name in config.checks.skip)
-    return tuple(missing)

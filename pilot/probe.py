@@ -3,9 +3,9 @@
 Nothing is read from the device inside a step: the numbers of step k are packed into one small
 tensor and read while step k + 1 runs. The relative update is exact for tensors of at most
 ``SAMPLE_ELEMENTS`` elements and estimated from a fixed random sample of each larger one (the sum of
-squares scaled by numel / sample; relative standard error about sqrt((kurtosis - 1) / (4 n)), 1 to 2
-% for n = 4096 and the heavy-tailed updates of Adam). For an embedding whose weight is used nowhere
-else only the rows in the batch count: the others have no gradient.
+squares scaled by numel / sample; its relative standard error is about sqrt((kurtosis - 1) / (4 n)),
+1 to 2 percent for n = 4096 and heavy-tailed updates). Of an untied input embedding only rows of the
+batch count, in |dW| and in |W|: the others have no gradient in this step.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Probe:
         for index in self._embeddings:
             ids = [b["input_ids"].reshape(-1) for b in batches if "input_ids" in b]
             if ids:
-                rows = torch.unique(torch.cat(ids))[:_MAX_EMBEDDING_ROWS]
+                rows = self._rows_of(index, torch.cat(ids))
                 self._touched[index] = (rows, self.params[index].detach()[rows].double())
 
     def add_losses(self, loss_sums: torch.Tensor) -> None:
@@ -96,17 +96,20 @@ class Probe:
     def grads_ready(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Pre-clip, unscaled norms: the global L2 norm and one per tensor (0 where no gradient)."""
         have = [i for i, p in enumerate(self.params) if p.grad is not None]
-        grads = [p.grad for p in self.params if p.grad is not None]
+        grads = [_dense_values(p.grad) for p in self.params if p.grad is not None]
         norms = list(torch._foreach_norm(grads)) if grads else []
         total = torch.linalg.vector_norm(torch.stack(norms)) if norms else self._zero()
         if norms:
             seen = torch.stack(norms).to(self.max_grad_norms)
-            where = torch.tensor(have, device=self.device)
+            # A NaN must not erase the largest finite norm that a tensor ever got.
+            if len(have) == len(self.params):
+                self.max_grad_norms = torch.fmax(self.max_grad_norms, seen)
+            else:  # slices of single elements: an index tensor would cost a copy to the device
+                for place, index in enumerate(have):
+                    now = torch.fmax(self.max_grad_norms[index], seen[place])
+                    self.max_grad_norms[index] = now
             for index in have:
                 self.had_grad[index] = True
-            # A NaN must not erase the largest finite norm that a tensor ever got.
-            best = torch.fmax(self.max_grad_norms[where], seen)
-            self.max_grad_norms[where] = best
         self._grad_norm, self._clip_coef = total, torch.ones_like(total)
         return total, norms
 
@@ -193,6 +196,15 @@ class Probe:
         self._before = self._sample()
         self._pending = None
 
+    def _rows_of(self, index: int, ids: torch.Tensor) -> torch.Tensor:
+        """Rows of an embedding to look at: evenly spaced ids of the batch, illegal ones left out.
+
+        A row that occurs twice counts twice, so nothing has to be sorted on the device. Whether an
+        id is legal is the model's business: its own forward pass raises.
+        """
+        stride = max(1, ids.numel() // _MAX_EMBEDDING_ROWS)
+        return ids[::stride].long().clamp(0, self.params[index].shape[0] - 1)
+
     def _sample(self) -> torch.Tensor:
         parts = []
         for param, index in zip(self.params, self._indices, strict=True):
@@ -220,19 +232,31 @@ def _sample_indices(param: torch.Tensor) -> torch.Tensor | None:
     )
 
 
+def _dense_values(grad: torch.Tensor) -> torch.Tensor:
+    """The gradient's values; of a sparse one those it has (the others are 0)."""
+    return grad.coalesce().values() if grad.is_sparse else grad
+
+
 def _lone_embeddings(model: torch.nn.Module, params: Sequence[torch.Tensor]) -> list[int]:
-    """Indices of embedding weights that no other module uses (an untied input embedding)."""
+    """The input embedding's index when no other module uses its weight, else nothing.
+
+    Position tables are embeddings too, but are not indexed by token ids: only what the model itself
+    calls its input embedding counts.
+    """
+    getter = getattr(model, "get_input_embeddings", None)
+    embedding = getter() if callable(getter) else None
+    if not isinstance(embedding, torch.nn.Embedding):
+        return []
     users: dict[int, int] = {}
     for module in model.modules():
         weight = getattr(module, "weight", None)
         if isinstance(weight, torch.nn.Parameter):
             users[id(weight)] = users.get(id(weight), 0) + 1
-    lone = {
-        id(m.weight)
-        for m in model.modules()
-        if isinstance(m, torch.nn.Embedding) and users.get(id(m.weight)) == 1
-    }
-    return [i for i, p in enumerate(params) if id(p) in lone and p.numel() > SAMPLE_ELEMENTS]
+    if users.get(id(embedding.weight)) != 1:
+        return []
+    return [
+        i for i, p in enumerate(params) if p is embedding.weight and p.numel() > SAMPLE_ELEMENTS
+    ]
 
 
 def _sums_of_squares(values: torch.Tensor, segments: torch.Tensor, count: int) -> torch.Tensor:

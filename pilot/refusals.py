@@ -36,10 +36,7 @@ def refusals(
             f"(baseline and one arm of {needed} steps each); raise it or shorten the pilot"
         )
     if num_peak == 0:
-        reasons.append(
-            f"the full run of {schedule.schedule_steps} steps never reaches its peak rate: "
-            f"warm-up is {schedule.warmup_steps} steps; shorten the warm-up"
-        )
+        reasons.append(_no_peak(schedule, start))
     if schedule.schedule_steps - start < 2:
         reasons.append(
             f"the full run has {schedule.schedule_steps - start} step left: three validations "
@@ -48,3 +45,17 @@ def refusals(
     if not survey.get("validation_rows"):
         reasons.append("the recipe has no validation set: without one no verdict is possible")
     return reasons
+
+
+def _no_peak(schedule: Schedule, start: int) -> str:
+    """Whether the run has no peak at all, or has passed it before ``start``."""
+    last = max((step for step in range(1, start + 1) if schedule.is_peak(step)), default=None)
+    if last is not None:
+        return (
+            f"no peak steps are left after step {start}: the last one is step {last} of "
+            f"{schedule.schedule_steps}; lower full_run.start_step"
+        )
+    return (
+        f"the full run of {schedule.schedule_steps} steps never reaches its peak rate: "
+        f"warm-up is {schedule.warmup_steps} steps; shorten the warm-up"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from pilot.cause import Remedy
@@ -75,17 +76,14 @@ def next_action(
     word: str, view: PilotView, blockers: Sequence[GateResult], remedy: Remedy | None
 ) -> str:
     """One command or action. ``DIR`` stands for the pilot's folder."""
-    recipe = view.plan.recipe
+    given = shlex.join(view.words or (f"+recipe={view.plan.recipe}",))
     if word == GO:
         return (
-            f"start the full run, bound to this verdict: python -m pilot verify DIR "
-            f"+recipe={recipe} && YOUR_COMMAND (with the same overrides)"
+            f"start the full run, bound to this verdict: python -m pilot verify DIR {given} "
+            "&& YOUR_COMMAND"
         )
     if remedy is not None:
-        return (
-            f"pilot the remedy ({remedy.status}): python -m pilot +recipe={recipe} "
-            f"{remedy.override}"
-        )
+        return f"pilot the remedy ({remedy.status}): python -m pilot {_with(given, view, remedy)}"
     for gate in blockers:
         finding = _deciding(gate)
         if finding is not None and finding.todo:
@@ -93,6 +91,13 @@ def next_action(
         if gate.status == NOT_MEASURED:
             return f"measure {gate.name}, or judge with gates.waive.{gate.name}=REASON"
     return "python -m pilot resume DIR" if blockers else "look at the warnings"
+
+
+def _with(given: str, view: PilotView, remedy: Remedy) -> str:
+    """The command's words with the remedy in the place of what it replaces."""
+    key = remedy.override.partition("=")[0]
+    words = [w for w in view.words if w.lstrip("+").partition("=")[0] != key]
+    return shlex.join([*words, remedy.override]) if view.words else f"{given} {remedy.override}"
 
 
 def not_measured_lines(

@@ -33,13 +33,16 @@ from pilot.recipe import Recipe, RecipeHandle, RowFacts
 _TIMED_STEPS = 3
 
 
-def run_survey(root: Path) -> int:
-    """Survey the recipe of the pilot in ``root``; returns the process's exit code."""
+def run_survey(root: Path, *, rows_only: bool = False) -> int:
+    """Survey the recipe of the pilot in ``root``; returns the process's exit code.
+
+    ``rows_only`` leaves the model out: for a survey that was killed while it measured the model.
+    """
     folder = PilotFolder(root)
-    return run_guarded(lambda: _survey(folder), root / "survey_error.json")
+    return run_guarded(lambda: _survey(folder, rows_only), root / "survey_error.json")
 
 
-def _survey(folder: PilotFolder) -> int:
+def _survey(folder: PilotFolder, rows_only: bool) -> int:
     config = validate(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
     if config.launcher.num_threads:
         torch.set_num_threads(config.launcher.num_threads)
@@ -51,12 +54,12 @@ def _survey(folder: PilotFolder) -> int:
         seed=config.pilot.seed,
     )
     recipe = _build(handle)
-    facts = [recipe.facts(example) for example in recipe.train]
+    facts = _facts(recipe, handle.module_path.name)
     if not facts:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
     _write_rows(folder.rows, facts, names)
-    model_facts = _measure_model(recipe, config)
+    model_facts = _measure_model(recipe, config, rows_only)
     survey = {
         "num_train_rows": len(facts),
         "source_names": names,
@@ -74,10 +77,12 @@ def _survey(folder: PilotFolder) -> int:
 def _build(handle: RecipeHandle) -> Recipe:
     """Build the recipe; what is wrong with it is the user's to repair: no plan is possible."""
     try:
-        return handle.build()
+        recipe = handle.build()
+        _require_contract(recipe)
+        return recipe
     except PilotError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         import traceback
 
         tail = "".join(traceback.format_exc().splitlines(keepends=True)[-6:])
@@ -86,6 +91,46 @@ def _build(handle: RecipeHandle) -> Recipe:
             f"{type(error).__name__}: {error}\n{tail}"
             "    remedy: `build` must return data before anything can be planned"
         ) from error
+
+
+def _require_contract(recipe: Recipe) -> None:
+    """What ``build`` returns must have the parts that are used.
+
+    Raises:
+        TypeError: names what is missing or of the wrong kind.
+    """
+    for method in ("facts", "build_model", "collate", "num_supervised", "losses"):
+        if not callable(getattr(recipe, method, None)):
+            raise TypeError(f"build() must return an object with a method {method}()")
+    if not isinstance(getattr(recipe, "validation", None), Mapping):
+        raise TypeError("recipe.validation must be a mapping {name: sequence of examples}")
+    for name, rows in {"train": recipe.train, **recipe.validation}.items():
+        if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
+            raise TypeError(f"{name} must be a sequence (with a length and an index) of examples")
+        if len(rows) == 0:
+            raise TypeError(f"{name} has no examples")
+
+
+def _facts(recipe: Recipe, name: str) -> list[RowFacts]:
+    """Source and length of every training row."""
+    facts = []
+    for row, example in enumerate(recipe.train):
+        try:
+            fact = recipe.facts(example)
+            RowFacts(
+                source=str(fact.source),
+                num_tokens=int(fact.num_tokens),
+                num_supervised_tokens=int(fact.num_supervised_tokens),
+            )
+        except Exception as error:
+            raise UsageError(
+                f"the recipe {name} fails in facts() on row {row}: "
+                f"{type(error).__name__}: {error}\n"
+                "    remedy: facts(example) returns RowFacts(source, num_tokens, "
+                "num_supervised_tokens)"
+            ) from error
+        facts.append(fact)
+    return facts
 
 
 def _write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
@@ -101,7 +146,7 @@ def _write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
     os.replace(temporary, path)
 
 
-def _measure_model(recipe: Recipe, config: Config) -> dict[str, Any]:
+def _measure_model(recipe: Recipe, config: Config, rows_only: bool) -> dict[str, Any]:
     """Parameters, bytes and seconds; what the recipe's failure hides is said in ``failure``."""
     found: dict[str, Any] = {
         "num_parameters": None,
@@ -114,6 +159,8 @@ def _measure_model(recipe: Recipe, config: Config) -> dict[str, Any]:
         "timing": {},
         "failure": None,
     }
+    if rows_only:
+        return {**found, "failure": "the survey was killed while it measured the model"}
     started = time.perf_counter()
     rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
     order = np.random.default_rng(0).integers(len(recipe.train), size=_TIMED_STEPS * rows_per_step)
@@ -134,6 +181,7 @@ def _sizes(model: torch.nn.Module) -> dict[str, Any]:
         "num_parameters": sum(p.numel() for p in params),
         "num_trainable_parameters": sum(p.numel() for p in params if p.requires_grad),
         "parameter_bytes": sum(p.numel() * p.element_size() for p in params),
+        "built_dtype": str(params[0].dtype).removeprefix("torch.") if params else None,
         "vocab_size": getattr(embed, "num_embeddings", None),
         "max_positions": getattr(getattr(model, "config", None), "max_position_embeddings", None),
     }

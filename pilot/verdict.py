@@ -119,13 +119,15 @@ def decide(
 def blocking(gates: Gates, results: Sequence[GateResult]) -> tuple[GateResult, ...]:
     """The gates that keep the verdict from GO, those that decide first in front.
 
+    ``finite`` goes before ``outcome`` where it failed at an earlier step: NaN makes code raise.
+
     Failures; without any, undetermined and unmeasured required gates; without any, under
     ``gates.strict``, warnings.
     """
     order = sorted(results, key=lambda r: _PRIORITY.index(r.name))
-    failed = tuple(r for r in order if r.status == FAIL)
+    failed = [r for r in order if r.status == FAIL]
     if failed:
-        return failed
+        return _by_step(failed)
     open_ones = tuple(
         r
         for r in order
@@ -134,6 +136,25 @@ def blocking(gates: Gates, results: Sequence[GateResult]) -> tuple[GateResult, .
     if open_ones or not gates.strict:
         return open_ones
     return tuple(r for r in order if r.status == WARN)
+
+
+def _by_step(failed: Sequence[GateResult]) -> tuple[GateResult, ...]:
+    """``outcome`` behind ``finite`` when that failed at an earlier step."""
+    names = [r.name for r in failed]
+    if "outcome" not in names or "finite" not in names:
+        return tuple(failed)
+    outcome, finite = failed[names.index("outcome")], failed[names.index("finite")]
+    raised, spoilt = _first_failure(outcome), _first_failure(finite)
+    if raised is None or spoilt is None or spoilt >= raised:
+        return tuple(failed)
+    rest = [r for r in failed if r is not outcome]
+    place = rest.index(finite) + 1
+    return (*rest[:place], outcome, *rest[place:])
+
+
+def _first_failure(gate: GateResult) -> int | None:
+    steps = [f.step for f in gate.findings if f.severity == FAIL and f.step is not None]
+    return min(steps, default=None)
 
 
 # What explains most comes first: illegal labels explain an exception, an exception explains missing

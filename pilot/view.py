@@ -5,6 +5,7 @@ Everything that judges, draws or reports starts from ``load``.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,10 @@ class RowTable:
 
 @dataclass(frozen=True, kw_only=True)
 class PilotView:
-    """A whole pilot as read from its folder: the only input of judging, beside the gates."""
+    """A whole pilot as read from its folder: the only input of judging, beside the gates.
+
+    ``words`` are the overrides of the command line that began it.
+    """
 
     config: Mapping[str, Any]
     plan: Plan
@@ -64,6 +68,7 @@ class PilotView:
     rows: RowTable
     fingerprint: Mapping[str, Any]
     arms: Mapping[str, ArmView]
+    words: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> ArmView | None:
@@ -85,6 +90,17 @@ def load(root: Path) -> PilotView:
                 f"not a pilot that has been planned: {needed.name} is missing",
                 remedy="give the folder that `python -m pilot +recipe=...` printed",
             )
+    try:
+        return _load(root, folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise FolderError(
+            root,
+            f"a file in it is damaged or missing: {type(error).__name__}: {error}",
+            remedy="put the file back, or start a new pilot; records of other arms are not touched",
+        ) from error
+
+
+def _load(root: Path, folder: PilotFolder) -> PilotView:
     import yaml
 
     survey = read_json(folder.survey)
@@ -96,6 +112,7 @@ def load(root: Path) -> PilotView:
         rows=load_rows(folder, survey),
         fingerprint=read_json(folder.fingerprint) if folder.fingerprint.is_file() else {},
         arms={path.name: load_arm(path) for path in arms},
+        words=tuple(read_json(folder.start).get("words") or ()) if folder.start.is_file() else (),
     )
 
 

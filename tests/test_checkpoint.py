@@ -133,3 +133,24 @@ def test_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert "resume" in done.stdout
     assert list(tmp_path.iterdir()) == []
     assert DiskFull is not None
+
+
+def test_a_writer_killed_between_its_renames_loses_nothing(tmp_path: Path) -> None:
+    saved = checkpoint.save(tmp_path, 3, state(3), reasons=("start",))
+    saved.path.rename(tmp_path / ".old_00000003")
+    (found,) = checkpoint.find(tmp_path)
+    assert found.step == 3 and found.reasons == ("start",)
+
+
+def test_a_leftover_of_the_same_process_id_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / f".tmp_00000001_{os.getpid()}").mkdir()
+    checkpoint.save(tmp_path, 1, state(1), reasons=())
+    assert [c.step for c in checkpoint.find(tmp_path)] == [1]
+
+
+def test_states_whose_records_were_lost_are_passed_over(tmp_path: Path) -> None:
+    for step in (8, 16, 24):
+        checkpoint.save(tmp_path, step, state(step), reasons=())
+    found = checkpoint.load_newest(tmp_path, at_most_step=23)
+    assert found is not None and found[0].step == 16
+    assert checkpoint.load_newest(tmp_path, at_most_step=7) is None

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pilot.compare import Difference, paired_difference
+from pilot.compare import MIN_EXAMPLES, Difference, critical, paired_difference
 from pilot.records import ValidationRecord
 
 
@@ -34,32 +34,60 @@ def test_three_examples_use_n_over_n_minus_one() -> None:
 
 
 def test_same_shift_for_all_tokens_has_no_error() -> None:
-    change = paired_difference(record((1.0, 4.0), (10, 40)), record((2.0, 8.0), (10, 40)))
+    counts = (10, 40) * 4
+    change = paired_difference(record((1.0, 4.0) * 4, counts), record((2.0, 8.0) * 4, counts))
     assert (change.value, change.se) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-15))
     assert change.worse(2.0) and not change.better(2.0)
 
 
 def test_constant_losses_are_neither_better_nor_worse() -> None:
-    same = record((1.0, 4.0), (10, 40))
+    same = record((1.0, 4.0) * 4, (10, 40) * 4)
     change = paired_difference(same, same)
     assert (change.value, change.se) == (0.0, 0.0)
     assert not change.worse(2.0) and not change.better(2.0)
 
 
 def test_sign_worse_is_positive() -> None:
-    low, high = record((1.0, 2.0, 3.1), (5, 5, 5)), record((2.0, 3.0, 4.0), (5, 5, 5))
+    counts = (5, 5, 5) * 3
+    low, high = record((1.0, 2.0, 3.1) * 3, counts), record((2.0, 3.0, 4.0) * 3, counts)
     assert paired_difference(low, high).worse(2.0)
     assert paired_difference(high, low).better(2.0)
     assert not paired_difference(high, low).worse(2.0)
 
 
 @pytest.mark.parametrize(
-    ("value", "worse", "better"),
-    [(0.2, False, False), (0.2001, True, False), (-0.2, False, False), (-0.2001, False, True)],
+    ("excess", "worse", "better"),
+    [(1.0, False, False), (1.001, True, False), (-1.0, False, False), (-1.001, False, True)],
 )
-def test_exactly_two_standard_errors_is_not_enough(value: float, worse: bool, better: bool) -> None:
+def test_exactly_the_critical_value_is_not_enough(excess: float, worse: bool, better: bool) -> None:
+    value = excess * critical(2.0, 9) * 0.1
     change = Difference(value=value, se=0.1, num_examples=9, num_tokens=9)
     assert (change.worse(2.0), change.better(2.0)) == (worse, better)
+
+
+@pytest.mark.parametrize(
+    ("num_examples", "table"), [(8, 2.3646), (12, 2.2010), (31, 2.0423), (10**9, 1.9600)]
+)
+def test_few_examples_need_the_quantile_of_t(num_examples: int, table: float) -> None:
+    assert critical(1.959964, num_examples) == pytest.approx(table, abs=0.009)
+
+
+def test_two_standard_errors_of_few_examples_are_not_enough() -> None:
+    for num_examples, worse in ((12, False), (1000, True)):
+        change = Difference(value=0.21, se=0.1, num_examples=num_examples, num_tokens=9)
+        assert change.worse(2.0) is worse
+
+
+def test_too_few_examples_have_numbers_but_decide_nothing() -> None:
+    assert MIN_EXAMPLES == 8
+    for num, estimated in ((7, False), (8, True)):
+        counts = (5,) * num + (0,) * 9  # examples without a supervised token do not count
+        low = record((1.0,) * num + (0.0,) * 9, counts)
+        high = record((2.0,) * num + (0.0,) * 9, counts)
+        change = paired_difference(low, high)
+        assert (change.value, change.se, change.num_examples) == (pytest.approx(0.2), 0.0, num)
+        assert change.estimated is estimated and change.worse(2.0) is estimated
+        assert paired_difference(high, low).better(2.0) is estimated
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -98,3 +126,12 @@ def test_other_examples_are_refused() -> None:
         paired_difference(record((1.0,), (3,)), record((1.0,), (3,), name="w"))
     with pytest.raises(ValueError, match="differ in number"):
         paired_difference(record((1.0, 2.0), (3, 3)), record((1.0,), (3, 3)))
+
+
+def test_a_difference_of_1e200_still_has_a_standard_error() -> None:
+    """Its square overflows; a diverged fp64 run must not look undetermined."""
+    before = record([2.0] * 12, [1] * 12)
+    after = record([1e200 + k * 1e199 for k in range(12)], [1] * 12)
+    found = paired_difference(before, after)
+    assert math.isfinite(found.se) and 1e198 < found.se < 1e200
+    assert found.worse(2.0)

@@ -59,7 +59,7 @@ def test_a_whole_number_is_a_number_but_a_fraction_is_no_count() -> None:
         ("pilot", "cooldown_steps", 3),
         ("pilot", "seed", -1),
         ("pilot", "data", "all"),
-        ("pilot", "validation_rows", 1),
+        ("pilot", "validation_rows", 7),
         ("pilot", "budget_steps", 0),
         ("pilot", "budget_secs", 0.0),
         ("pilot", "checkpoint_every_steps", 0),
@@ -133,7 +133,7 @@ def test_keys_that_contradict_each_other(sections: dict[str, Any], key: str) -> 
 
 def test_the_borders_themselves_are_allowed() -> None:
     assert _wrong(full_run={"warmup_steps": 400, "start_step": 399}) == {}
-    assert _wrong(pilot={"cooldown_steps": 4, "validation_rows": 2, "min_peak_steps": 1}) == {}
+    assert _wrong(pilot={"cooldown_steps": 4, "validation_rows": 8, "min_peak_steps": 1}) == {}
     assert _wrong(gates={"waive": {"memory": "a larger card"}}) == {}
 
 

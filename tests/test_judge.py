@@ -47,14 +47,13 @@ def test_a_healthy_pilot_is_go() -> None:
     assert "python -m pilot verify DIR +recipe=synthetic && " in verdict["next"]
 
 
-def test_non_finite_is_no_go_with_a_proven_remedy() -> None:
+def test_non_finite_is_no_go_with_a_proposed_remedy() -> None:
     verdict = judged(build_view(baseline=nan_from(20))).verdict
     assert (verdict["verdict"], verdict["exit_code"]) == ("NO-GO", 3)
     assert verdict["why"].startswith("finite: loss is not finite at step 20 (learning rate 0.003")
-    assert verdict["remedy"]["status"] == "proven by arm lr x1/3"
+    assert verdict["remedy"]["status"] == "proposed"
     assert verdict["next"] == (
-        "pilot the remedy (proven by arm lr x1/3): "
-        "python -m pilot +recipe=synthetic optim.learning_rate=0.001"
+        "pilot the remedy (proposed): python -m pilot +recipe=synthetic optim.learning_rate=0.001"
     )
 
 
@@ -198,3 +197,12 @@ def test_result_holds_every_validation_and_the_arms_gates() -> None:
     assert result["arm_gates"][LOWER]["progress"] == "undetermined"
     assert result["arm_gates"][LOWER]["finite"] == "pass"
     assert [c["name"] for c in result["checks"] if not c["measured"]] == ["memory"]
+
+
+def test_an_objective_without_a_measure_is_inconclusive_unless_its_gates_are_optional() -> None:
+    view = build_view(survey={"objective": "rl"})
+    assert judge(view, make_gates()).word == "INCONCLUSIVE"
+    need = {"need": "optional"}
+    assert judge(view, make_gates(validation=need, progress=need)).word == "GO"
+    reason = {"validation": "judged by reward", "progress": "judged by reward"}
+    assert judge(view, make_gates(waive=reason)).word == "GO"

@@ -138,6 +138,32 @@ def test_a_run_that_never_reaches_its_peak_is_refused() -> None:
         plan(full_run={"schedule_steps": 40, "warmup_steps": 40})
 
 
+def test_a_start_after_the_peak_is_refused_as_such() -> None:
+    run = {"schedule_steps": 100, "warmup_steps": 5, "schedule": "linear", "start_step": 50}
+    with pytest.raises(PlanRefused) as caught:
+        plan(full_run=run)
+    text = str(caught.value)
+    assert "no peak steps are left after step 50: the last one is step 15 of 100" in text
+    assert "warm-up" not in text
+
+
+def test_a_late_start_is_warned_about() -> None:
+    late = plan(full_run={"schedule_steps": 1500, "warmup_steps": 30, "start_step": 100})
+    assert late.warnings == ("starts at step 100 with fresh optimizer state",)
+    assert plan().warnings == ()
+
+
+def test_what_no_experiment_checks_is_said() -> None:
+    line = (
+        "alignment and masking of labels, overlap of train and validation data, level of the loss: "
+        "no experiment checks them in this version"
+    )
+    assert line in plan().not_measured
+    assert (
+        "check clipping: skipped by checks.skip" in plan(checks={"skip": ["clipping"]}).not_measured
+    )
+
+
 def test_large_states_are_pinned_only_where_needed() -> None:
     p = plan({**SURVEY, "checkpoint_bytes": 10}, pilot={"max_checkpoint_bytes": 9})
     assert p.checkpoints == {"peak_end": 21}

@@ -105,11 +105,17 @@ def test_only_embedding_rows_in_the_batch_count() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.embed = torch.nn.Embedding(1000, 8)
+            self.positions = torch.nn.Embedding(600, 8)
+
+        def get_input_embeddings(self) -> torch.nn.Module:
+            return self.embed
 
     torch.manual_seed(0)
     model = Model()
+    model.positions.requires_grad_(False)
     probe = Probe(model)
-    probe.start_step([{"input_ids": torch.tensor([[5, 7, 5]])}])
+    # An illegal id is the model's own business: the probe must not be the one to raise.
+    probe.start_step([{"input_ids": torch.tensor([[5, 7, 5, 7]])}])
     with torch.no_grad():
         model.embed.weight[[5, 7]] *= 1.1
     probe.end_step(FACTS, loss_scale=None, skipped=False)
@@ -138,3 +144,31 @@ def test_frozen_tensors_are_not_watched() -> None:
 def test_row_hash_depends_on_ids_and_order() -> None:
     assert len(row_hash((1, 2, 3))) == 16
     assert len({row_hash((1, 2, 3)), row_hash((3, 2, 1)), row_hash((1, 2)), row_hash(())}) == 4
+
+
+def test_position_tables_are_not_indexed_by_token_ids() -> None:
+    """GPT-2 has a table of positions smaller than its vocabulary."""
+
+    class Positions(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = torch.nn.Embedding(5000, 4)
+            self.positions = torch.nn.Embedding(1100, 4)
+
+        def get_input_embeddings(self) -> torch.nn.Module:
+            return self.embed
+
+    probe = Probe(Positions())
+    assert probe._embeddings == [0]
+    probe.start_step([{"input_ids": torch.tensor([[4999, -1, 70_000]])}])
+    probe.end_step(FACTS, loss_scale=None, skipped=False)
+    record = probe.collect()
+    assert record is not None and record.relative_update == 0.0
+
+
+def test_sparse_gradients_have_a_norm() -> None:
+    model = torch.nn.Embedding(10, 2, sparse=True)
+    probe = Probe(model)
+    model(torch.tensor([1, 1, 3])).sum().backward()
+    total, _ = probe.grads_ready()
+    assert float(total) == pytest.approx(math.sqrt(2 * 4 + 2 * 1))

@@ -154,6 +154,32 @@ def test_blocking_puts_what_explains_most_first() -> None:
     assert [g.name for g in blocking(gates, judged)] == ["labels", "finite", "validation"]
 
 
+def stepped(step: int | None) -> CheckResult:
+    finding = Finding(check="x", severity="fail", category="data", sentence="it is", step=step)
+    return CheckResult(measured=True, findings=(finding,), sentence="evidence")
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "raised", "first"),
+    [(7, 8, "finite"), (8, 8, "outcome"), (9, 8, "outcome"), (None, 8, "outcome"), (7, None, "o")],
+)
+def test_what_failed_earlier_explains_the_later(
+    spoilt: int | None, raised: int | None, first: str
+) -> None:
+    judged = gate_results(
+        make_gates(),
+        results(
+            finite=stepped(spoilt),
+            outcome=stepped(raised),
+            movement=found("fail"),
+            labels=found("fail"),
+        ),  # fmt: skip
+    )
+    rest = ["finite", "outcome"] if first == "finite" else ["outcome", "finite"]
+    names = [g.name for g in blocking(make_gates(), judged)]
+    assert names == ["labels", *rest, "movement"]
+
+
 def test_blocking_without_failures_lists_what_is_open() -> None:
     gates = make_gates()
     judged = gate_results(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pilot.compare import Difference
 from pilot.records import ValidationRecord
-from pilot.view import ArmView
+from pilot.view import ArmView, PilotView
 
 _SHOWN_ROWS = 8
+_SHOWN_TENSORS = 5
+# Objectives whose loss on held-out rows says how good the model is, in one unit over the whole run.
+_MEASURES = ("lm", "regression")
 _PLACES = {
     "before": "before the first step",
     "warmup_end": "at the end of the warm-up",
@@ -40,9 +45,29 @@ def rows_text(row_ids: Sequence[int], total: int | None = None) -> str:
     return f"{head} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
+def tensors_text(tensors: Sequence[Mapping[str, Any]]) -> str:
+    """Names of ``{name, num_elements}``, the largest first, at most five."""
+    ordered = sorted(tensors, key=lambda t: (-int(t["num_elements"]), str(t["name"])))
+    more = len(ordered) - _SHOWN_TENSORS
+    text = ", ".join(str(t["name"]) for t in ordered[:_SHOWN_TENSORS])
+    return text + (f" and {more} more" if more > 0 else "")
+
+
+def no_measure(view: PilotView) -> str:
+    """Why the validation loss is no measure of quality; empty for the objectives where it is.
+
+    The loss of a policy or a preference is near zero, may be negative, and compares with another
+    policy at every step: neither its change nor a percentage of it means anything.
+    """
+    objective = str(view.survey.get("objective", "lm"))
+    if objective in _MEASURES:
+        return ""
+    return f"the loss of objective {objective} is no measure of quality"
+
+
 def change_text(difference: Difference) -> str:
     """A difference with its uncertainty and its count."""
-    if not difference.estimated:
+    if not math.isfinite(difference.se):
         return f"{difference.value:+.4g} (no standard error, n {difference.num_examples})"
     return f"{difference.value:+.4g} (SE {difference.se:.2g}, n {difference.num_examples})"
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from pilot.checks.common import last_validations, num, place_text, plural, rows_text
+from pilot.checks.common import (
+    last_validations,
+    num,
+    place_text,
+    plural,
+    rows_text,
+    tensors_text,
+)
 from pilot.checks.registry import FAIL, CheckResult, not_measured, register
 from pilot.gates import FiniteGate, Gates
 from pilot.records import Finding, Outcome, StepRecord
@@ -25,6 +32,9 @@ SOURCE = "a non-finite value never recovers; torch.amp.GradScaler halves its sca
 def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     """Fail on the first non-finite loss, gradient or weight, in steps, cool-down or validation.
 
+    Parameters with NaN or inf at the end of the peak (evidence ``movement``) are named; evidence
+    without that list says nothing about them.
+
     Under a loss scaler (fp16) a *skipped* step with a non-finite gradient is allowed while the
     scale is still falling (before the first successful step); after it at most
     ``max_skipped_frac`` of the steps, rounded up, and never more than ``max_skipped_in_a_row`` in
@@ -35,7 +45,7 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     limit = _limit(gates.finite)
     if not steps and not arm.validations:
         return not_measured("no step and no validation was recorded", limit)
-    found = [*_step_findings(steps), *_validation_findings(arm)]
+    found = [*_step_findings(steps), *_validation_findings(arm), *_weights(arm)]
     found.extend(_scaler_findings(steps, gates.finite))
     if not found and arm.outcome and arm.outcome.status == Outcome.STOPPED:
         found.append(_stopped(arm.outcome))
@@ -112,7 +122,9 @@ def _hint(record: StepRecord, names: list[str]) -> str:
         return "gradient and weights are finite: look at labels and denominator first"
     if names == ["weights"]:
         return "loss and gradient are finite: look at the optimizer first"
-    return "forward and loss were finite" if "loss" not in names else "the forward pass produced it"
+    return (
+        "forward and loss were finite" if "loss" not in names else "the loss was not finite already"
+    )
 
 
 def _validation_findings(arm: ArmView) -> Iterator[Finding]:
@@ -137,6 +149,27 @@ def _validation_findings(arm: ArmView) -> Iterator[Finding]:
             todo=f"evaluate these examples of {record.name!r} alone, in fp32",
         )
         return
+
+
+def _weights(arm: ArmView) -> Iterator[Finding]:
+    """One finding for parameters that are not finite, exact: no record of a step needs to show."""
+    evidence = arm.experiment("movement")
+    tensors = (evidence.values.get("non_finite") or ()) if evidence else ()
+    if evidence is None or not tensors:
+        return
+    yield Finding(
+        check=NAME,
+        severity=FAIL,
+        category="undetermined",
+        sentence=f"{plural(len(tensors), 'tensor')} with NaN or inf after step {evidence.step}: "
+        f"{tensors_text(tensors)}",
+        step=evidence.step,
+        numbers={"num_tensors": len(tensors)},
+        limit="no non-finite value",
+        limit_source=SOURCE,
+        obj=tensors_text(tensors),
+        todo="look at these tensors at the start, and at the first step that changes them",
+    )
 
 
 def _scaler_findings(steps: Sequence[StepRecord], gate: FiniteGate) -> Iterator[Finding]:

@@ -1,21 +1,28 @@
 """Gate ``progress``: finite, quiet and ruined is not GO.
 
 Decision table (all losses after the cool-down, on the primary set, paired by example; *gains* means
-below ``before`` by more than ``num_se`` standard errors; p = (val0 - val) / (val0 - val_ref);
-gap = val - val_ref; the reference is the best stable arm of a lower rate):
+below ``before`` by more than ``num_se`` standard errors and by at least ``min_gain_frac`` of val0;
+*next to nothing*: by the standard errors, but not by that share. The reference gains by the
+standard errors alone. p = (val0 - val) / (val0 - val_ref); gap = val - val_ref; the reference is
+the best stable arm of a lower rate):
 
 | this run                  | reference              | result                                     |
 |---------------------------|------------------------|--------------------------------------------|
 | not validated, not finite | any                    | not measured (outcome or finite decides)   |
-| fewer than two examples   | any                    | undetermined                               |
+| an rl or preference loss  | any                    | not measured: no measure of quality        |
+| fewer than MIN_EXAMPLES   | any                    | undetermined                               |
 | gains                     | none, lost, not finite | undetermined: a ruined model gains too     |
 | does not gain             | none, lost, not finite | undetermined: finite is not learning       |
 | gains                     | does not gain          | pass                                       |
 | does not gain             | does not gain          | undetermined: finite is not learning       |
+| next to nothing           | none, or does not gain | undetermined: next to nothing              |
 | any                       | gains                  | p low and gap high: fail, when the gap is  |
 |                           |                        | above ``num_se`` SE; else undetermined     |
 | gains                     | gains                  | one of the two: warn; none: pass           |
 | does not gain             | gains                  | otherwise undetermined                     |
+| next to nothing           | gains                  | otherwise undetermined: next to nothing    |
+
+Where p exceeds ``MAX_LINEAR_P`` the sentence adds that the rate may be far too low.
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pilot.checks.common import change_text, num, place_text
+from pilot.checks.common import change_text, no_measure, num, place_text, plural
 from pilot.checks.reference import VARIABLE, best_reference
 from pilot.checks.registry import (
     FAIL,
@@ -33,7 +40,7 @@ from pilot.checks.registry import (
     not_measured,
     register,
 )
-from pilot.compare import Difference, paired_difference
+from pilot.compare import MIN_EXAMPLES, Difference, paired_difference
 from pilot.gates import Gates, ProgressGate
 from pilot.plan import BEFORE
 from pilot.records import Finding, ValidationRecord
@@ -41,6 +48,8 @@ from pilot.view import ArmView, PilotView
 
 NAME = "progress"
 SOURCE = "measured p: sound runs 0.83 to 0.97, ruined ones at most 0.51 (1M-parameter Llama)"
+# The reference trains at a third of the rate: where the gain is in proportion to the rate, p is 3.
+MAX_LINEAR_P = 2.5
 _FUSE = "finite but not learning is not GO: clipping is a fuse, not a cure"
 
 
@@ -71,14 +80,18 @@ class _Measured:
 def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     """Compare the gain of ``arm`` with that of the best stable arm of a lower rate.
 
-    The module's table is the rule. NaN or inf in the run's validation: not measured; in an arm: it
-    is no reference. Constant losses are no gain.
+    Not measured for objectives whose loss is no measure of quality (rl, preference). The
+    module's table is the rule. NaN or inf in the run's validation: not measured; in an arm: it is
+    no reference. Constant losses are no gain.
     """
     gate = gates.progress
     limit = (
         f"p at least {num(gate.min_progress)} or a gap of at most "
-        f"{num(100 * gate.max_gap_frac)} % of the loss before step 1"
+        f"{num(100 * gate.max_gap_frac)} % of the loss before step 1; "
+        f"gain at least {num(100 * gate.min_gain_frac)} % of it"
     )
+    if reason := no_measure(view):
+        return not_measured(reason, limit)
     before, final = arm.validation(BEFORE), arm.validation(view.plan.final_validation)
     if before is None or final is None:
         return not_measured(
@@ -91,8 +104,9 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     if not math.isfinite(own.value):
         return not_measured("the validation is not finite", limit)
     if not own.estimated:
-        text = f"{own.num_examples} example: no standard error"
-        return _result(UNDETERMINED, text, {}, final, limit)
+        examples = plural(own.num_examples, "example")
+        text = f"{examples} with supervised tokens: fewer than {MIN_EXAMPLES} decide nothing"
+        return _result(UNDETERMINED, text, {}, final, limit, "validate more rows")
     return _against_reference(view, gates, arm, own, before, final, limit)
 
 
@@ -108,7 +122,7 @@ def _against_reference(
     """The rows of the table in which the run's own change is estimated."""
     reference = best_reference(view, gates, arm)
     if reference.arm is None or reference.final is None:
-        text = _alone(own, gates.progress, reference.rejected)
+        text = _alone(own, before.loss, gates.progress, reference.rejected)
         return _result(UNDETERMINED, text, _numbers(own), final, limit)
     try:
         measured = _Measured(
@@ -125,8 +139,23 @@ def _against_reference(
     return _result(severity, text, _all_numbers(measured), final, limit, todo)
 
 
-def _alone(own: Difference, gate: ProgressGate, rejected: tuple[str, ...]) -> str:
+def _gains(own: Difference, val0: float, gate: ProgressGate) -> bool:
+    """Certainly, and by enough to be called learning."""
+    return own.better(gate.num_se) and -own.value >= gate.min_gain_frac * abs(val0)
+
+
+def _next_to_nothing(own: Difference, val0: float, gate: ProgressGate) -> str:
+    """The words for a certain gain below the floor; empty otherwise (so where val0 is 0)."""
+    if not own.better(gate.num_se) or _gains(own, val0, gate):
+        return ""
+    share = num(100 * -own.value / abs(val0))
+    return f"gains only {share} % of the loss before: next to nothing"
+
+
+def _alone(own: Difference, val0: float, gate: ProgressGate, rejected: tuple[str, ...]) -> str:
     why = "; ".join(rejected) or "no arm of a lower rate ran"
+    if little := _next_to_nothing(own, val0, gate):
+        return f"{little}: {change_text(own)}, and no reference ({why})"
     if own.better(gate.num_se):
         return (
             f"better than before step 1 by {change_text(own)}, but so is many a ruined run: "
@@ -137,16 +166,19 @@ def _alone(own: Difference, gate: ProgressGate, rejected: tuple[str, ...]) -> st
 
 def _judge(m: _Measured, gate: ProgressGate) -> tuple[str, str, str]:
     """Severity (empty: pass), sentence and what to do, where there is a reference."""
-    gains, other_gains = m.own.better(gate.num_se), m.other.better(gate.num_se)
+    if m.other.better(gate.num_se):
+        return _both(m, gate)
     text = f"change {change_text(m.own)}, {m.title} {change_text(m.other)}"
-    if not other_gains:
-        if gains:
-            return "", f"{text}: {m.title} does not gain, this run does", ""
-        return (
-            UNDETERMINED,
-            f"{text}: neither gains; {_FUSE}",
-            "train longer, or validate more rows",
-        )
+    if _gains(m.own, m.val0, gate):
+        return "", f"{text}: {m.title} does not gain, this run does", ""
+    if little := _next_to_nothing(m.own, m.val0, gate):
+        todo = "train longer, or try a higher rate"
+        return UNDETERMINED, f"{little}: {text}, which does not gain", todo
+    return UNDETERMINED, f"{text}: neither gains; {_FUSE}", "train longer, or validate more rows"
+
+
+def _both(m: _Measured, gate: ProgressGate) -> tuple[str, str, str]:
+    """The rows of the table in which the reference gains."""
     low = m.progress < gate.min_progress
     wide = m.gap.value > gate.max_gap_frac * abs(m.val0)
     share = m.gap.value / abs(m.val0) if m.val0 else math.inf
@@ -154,16 +186,18 @@ def _judge(m: _Measured, gate: ProgressGate) -> tuple[str, str, str]:
         f"p = {m.progress:.3g} against {m.title}, gap {100 * share:.3g} % of the loss before: "
         f"{change_text(m.gap)}"
     )
+    if m.progress > MAX_LINEAR_P:
+        text += "; the gain is still proportional to the rate: the rate may be far too low"
     todo = f"try {m.override}"
     if low and wide:
         if m.gap.worse(gate.num_se):
             return FAIL, f"learns too little: {text}", todo
         return UNDETERMINED, f"the gap is not above its noise: {text}", "validate more rows"
-    if not gains:
+    if little := _next_to_nothing(m.own, m.val0, gate):
+        return UNDETERMINED, f"{little}: {text}", "train longer, or try a higher rate"
+    if not m.own.better(gate.num_se):
         return UNDETERMINED, f"does not gain while {m.title} does: {text}; {_FUSE}", todo
-    if low or wide:
-        return WARN, text, todo
-    return "", text, ""
+    return (WARN, text, todo) if low or wide else ("", text, "")
 
 
 def _numbers(own: Difference) -> dict[str, object]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from pilot.checks.common import change_text, last_validations, num, place_text
+from pilot.checks.common import change_text, last_validations, no_measure, num, place_text
 from pilot.checks.registry import (
     FAIL,
     NOTE,
@@ -17,7 +17,7 @@ from pilot.checks.registry import (
     not_measured,
     register,
 )
-from pilot.compare import Difference, paired_difference
+from pilot.compare import MIN_EXAMPLES, Difference, paired_difference
 from pilot.gates import Gates, ValidationGate
 from pilot.plan import BEFORE
 from pilot.records import Finding, ValidationRecord
@@ -47,14 +47,17 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
 
     The paired difference is taken between ``before`` and the plan's final validation. Other sets
     only warn, at a level that Holm's rule shares among them. Not measured when one of the two is
-    missing or not finite (the gate ``finite`` judges that); undetermined with fewer than two
-    examples or with different examples. Constant losses pass.
+    missing or not finite (the gate ``finite`` judges that), and for objectives whose loss is no
+    measure of quality (rl, preference); undetermined with fewer than ``MIN_EXAMPLES`` examples or
+    with different examples. Constant losses pass.
     """
     gate, final = gates.validation, view.plan.final_validation
     limit = (
         f"after the pilot at most {num(gate.num_se)} SE or {num(100 * gate.max_rise_frac)} % "
         "above before step 1"
     )
+    if reason := no_measure(view):
+        return not_measured(reason, limit)
     pairs = _pairs(arm, final)
     primary = next((pair for pair in pairs if pair.after.primary), None)
     if primary is None:
@@ -117,7 +120,8 @@ def _risen(pair: _Pair, gate: ValidationGate, num_se: float) -> bool:
 
 def _judge_primary(pair: _Pair, gate: ValidationGate, limit: str) -> Finding | None:
     if pair.change is None or not pair.change.estimated:
-        return _finding(pair, UNDETERMINED, limit, "validate at least two, and the same, examples")
+        todo = f"validate at least {MIN_EXAMPLES} examples with supervised tokens, always the same"
+        return _finding(pair, UNDETERMINED, limit, todo)
     if _risen(pair, gate, gate.num_se):
         todo = "the run damages the model: compare with a lower rate, look at mask and labels"
         return _finding(pair, FAIL, limit, todo)
@@ -145,12 +149,17 @@ def _quantile(level: float, fallback: float) -> float:
 
 
 def _score(pair: _Pair) -> float:
-    """How many standard errors worse; minus infinity when not estimated."""
+    """How significantly worse, comparable between sets; minus infinity when not estimated.
+
+    The normal quantile at about the tail probability of t (Abramowitz and Stegun, 26.7.8): so many
+    standard errors of a small set say less than the same of a large one.
+    """
     if pair.change is None or not pair.change.estimated:
         return float("-inf")
     if pair.change.se == 0.0:
         return float("inf") if pair.change.value > 0 else float("-inf")
-    return pair.change.value / pair.change.se
+    ratio, free = pair.change.value / pair.change.se, pair.change.num_examples - 1
+    return ratio * (1.0 - 1.0 / (4 * free)) / math.sqrt(1.0 + ratio**2 / (2 * free))
 
 
 def _finding(pair: _Pair, severity: str, limit: str, todo: str) -> Finding:

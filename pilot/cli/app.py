@@ -64,6 +64,7 @@ def _refuse(flag: str) -> None:
 def _pilot(words: Sequence[str], config_dir: Path | None) -> int:
     from pilot.cli.compose import compose
     from pilot.cli.outdir import claim
+    from pilot.launchers.local import Terminated
 
     start = Path.cwd()
     composed = compose(words, start, config_dir)
@@ -76,12 +77,15 @@ def _pilot(words: Sequence[str], config_dir: Path | None) -> int:
 
     def task(cfg: Any) -> None:
         try:
-            results.append(_campaign(cfg, root, composed.notes))
+            results.append(_campaign(cfg, root, composed.notes, words))
         except Exception as error:  # Hydra would show it as a failed job, with its own exit code
             results.append(error)
 
     try:
         _hydra(task, overrides)
+    except Terminated:
+        print(f"pilot: terminated; go on: python -m pilot resume {root}", file=sys.stderr)
+        raise
     except KeyboardInterrupt:
         print(f"pilot: interrupted; go on: python -m pilot resume {root}", file=sys.stderr)
         return INTERRUPTED
@@ -91,13 +95,14 @@ def _pilot(words: Sequence[str], config_dir: Path | None) -> int:
     return result
 
 
-def _campaign(cfg: Any, root: Path, notes: tuple[str, ...]) -> int:
+def _campaign(cfg: Any, root: Path, notes: tuple[str, ...], words: Sequence[str]) -> int:
     from omegaconf import OmegaConf
 
     from pilot import campaign
 
     tree: Any = OmegaConf.to_container(cfg, resolve=True)
-    return int(campaign.start(tree, OmegaConf.to_yaml(cfg), root, notes))
+    given = [word for word in words if not word.lstrip("+").startswith("out_dir=")]
+    return int(campaign.start(tree, OmegaConf.to_yaml(cfg), root, notes, words=given))
 
 
 def _hand_over(words: list[str], config_dir: Path | None) -> int:

@@ -33,7 +33,7 @@ def verify_run(root: Path, overrides: Sequence[str], config_dir: Path | None) ->
     judged, made_for = read_json(folder.verdict), read_json(folder.fingerprint)
     verdict = str(judged.get("verdict"))
     lines = differences(made_for, _fingerprint(overrides, config_dir))
-    carried = (judged.get("fingerprint") or made_for).get("hash")
+    carried = (judged.get("fingerprint") or {}).get("hash")
     if carried != made_for.get("hash"):
         lines.append(f"verdict.json is of {carried}, fingerprint.json of {made_for.get('hash')}")
     print(f"verdict in {root}: {verdict}")

@@ -87,10 +87,12 @@ def arm(arguments: list[str]) -> int:
 
 def survey(arguments: list[str]) -> int:
     """Internal: measure what the plan needs."""
-    args = _folder_parser("survey", "Internal: survey a recipe.").parse_args(arguments)
+    parser = _folder_parser("survey", "Internal: survey a recipe.")
+    parser.add_argument("--rows-only", action="store_true", help="leave the model out")
+    args = parser.parse_args(arguments)
     from pilot.survey import run_survey
 
-    return int(run_survey(args.dir))
+    return int(run_survey(args.dir, rows_only=args.rows_only))
 
 
 WORDS: dict[str, Word] = {

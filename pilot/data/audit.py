@@ -96,10 +96,11 @@ def audit_rows(
     """Count rows of one set whose ids, labels or length cannot be right.
 
     Checked are examples with one-dimensional integer sequences ``input_ids`` and ``labels`` (keys
-    or attributes); others only count in ``num_rows``. Negative ids (for labels: but -100) are
-    always wrong; ids from ``vocab_size`` on and rows over ``max_positions`` are counted only
-    where those are known. The label of the first position is predicted by nothing, so a row whose
-    other labels are all -100 has no labels. Lists of row ids hold the first ``MAX_ROW_IDS``.
+    or attributes); others only count in ``num_rows``. Negative ids are always wrong (for labels:
+    but the ignored value, which is -100 unless all negative labels are one other constant); ids
+    from ``vocab_size`` on and rows over ``max_positions`` are counted only where those are known.
+    The label of the first position is predicted by nothing, so a row whose other labels are all
+    ignored has no labels. Lists of row ids hold the first ``MAX_ROW_IDS``.
     """
     found = [(row, pair) for row, e in enumerate(examples) if (pair := _sequences(e)) is not None]
     rows = np.array([row for row, _ in found], dtype=np.int64)
@@ -109,8 +110,9 @@ def audit_rows(
     lengths = np.bincount(input_owner, minlength=len(rows))
     top = np.iinfo(np.int64).max if vocab_size is None else vocab_size
     bad_inputs = (inputs < 0) | (inputs >= top)
-    bad_labels = ((labels < 0) & (labels != IGNORED)) | (labels >= top)
-    supervised = np.bincount(shifted_owner[shifted != IGNORED], minlength=len(rows))
+    ignored = _ignored_value(labels)
+    bad_labels = ((labels < 0) & (labels != ignored)) | (labels >= top)
+    supervised = np.bincount(shifted_owner[shifted != ignored], minlength=len(rows))
     result: dict[str, Any] = {"set": name, "num_rows": len(examples), "num_rows_checked": len(rows)}
     result["longest_tokens"] = int(lengths.max(initial=0))
     wrong = {
@@ -123,6 +125,12 @@ def audit_rows(
         result[f"num_{key}"] = len(places)
         result[key] = rows[places[:MAX_ROW_IDS]].tolist()
     return result
+
+
+def _ignored_value(labels: Ints) -> int:
+    """-100, or the only negative label there is (some code bases ignore -1)."""
+    negative = np.unique(labels[labels < 0])
+    return int(negative[0]) if len(negative) == 1 else IGNORED
 
 
 def _sequences(example: Any) -> tuple[Ints, Ints] | None:

@@ -85,7 +85,7 @@ def parse_row(row: Any, source: str, number: int) -> Conversation:
         messages = _alpaca(row)
     return Conversation(
         messages=tuple(messages),
-        source=_text(row, "source", default=source) or source,
+        source=_text(row, "source", default=source).encode("utf-8", "replace").decode() or source,
         line=number,
     )
 

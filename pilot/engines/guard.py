@@ -10,7 +10,13 @@ import torch
 
 from pilot.errors import PilotError, RecipeFailure
 
-_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc")
+_MEMORY_WORDS = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "status_alloc_failed",
+)
 _MAX_TRACEBACK_CHARS = 8_000
 
 
@@ -21,7 +27,7 @@ def guard(where: str, *, step: int | None, row_ids: Sequence[int]) -> Iterator[N
         yield
     except (PilotError, RecipeFailure):
         raise
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever the recipe raises
         raise RecipeFailure(
             where,
             step=step,
@@ -30,6 +36,20 @@ def guard(where: str, *, step: int | None, row_ids: Sequence[int]) -> Iterator[N
             out_of_memory=is_out_of_memory(error),
             traceback_text=traceback.format_exc()[-_MAX_TRACEBACK_CHARS:],
         ) from error
+
+
+def require_shape(what: str, values: object, num_examples: int) -> None:
+    """The recipe contract: one value per example.
+
+    Raises:
+        ValueError: ``values`` is not a tensor of shape [num_examples].
+    """
+    shape = tuple(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+    if shape != (num_examples,):
+        raise ValueError(
+            f"{what} must return a tensor of shape ({num_examples},), one value per example; "
+            f"got {shape}"
+        )
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -19,9 +19,10 @@ import torch
 from pilot.config import Config
 from pilot.engines import seeds
 from pilot.engines.base import Capabilities, Observer
-from pilot.engines.guard import guard
+from pilot.engines.guard import guard, require_shape
 from pilot.engines.optimizer import build_optimizer
 from pilot.engines.precision import autocast, make_scaler, pick_device, to_device, weight_dtype
+from pilot.engines.state import copy_state
 from pilot.engines.validation import evaluate, pick_rows
 from pilot.memory import peak_memory_bytes
 from pilot.probe import Probe, StepFacts
@@ -124,11 +125,14 @@ class NativeEngine:
         Frozen weights are left out: the recipe builds them again (LoRA: adapters alone).
         """
         self.flush()
-        frozen = {n for n, p in self.model.named_parameters() if not p.requires_grad}
+        named = self.model.named_parameters(remove_duplicate=False)  # a tied weight has two names
+        frozen = {n for n, p in named if not p.requires_grad}
         weights = {k: v for k, v in self.model.state_dict().items() if k not in frozen}
+        buffers = {n: b for n, b in self.model.named_buffers() if n not in weights}
         return {
             "step": self.step,
             "model": weights,
+            "buffers": buffers,
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "random": seeds.random_state(),
@@ -138,7 +142,11 @@ class NativeEngine:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a snapshot, bit for bit."""
         self.model.load_state_dict(state["model"], strict=False)
-        self.optimizer.load_state_dict(dict(state["optimizer"]))
+        for name, buffer in self.model.named_buffers():
+            if name in state["buffers"]:
+                buffer.copy_(state["buffers"][name])
+        # The optimizer keeps what it is given: without a copy, training would change the snapshot.
+        self.optimizer.load_state_dict(copy_state(state["optimizer"]))
         if state["scaler"]:
             self.scaler.load_state_dict(dict(state["scaler"]))
         self.step = int(state["step"])
@@ -183,7 +191,9 @@ class NativeEngine:
         for chunk in chunks:
             with guard("collate", step=step, row_ids=chunk):
                 batch = self.recipe.collate([self.recipe.train[i] for i in chunk])
-                counts.append(int(self.recipe.num_supervised(batch).sum()))
+                supervised = self.recipe.num_supervised(batch)
+                require_shape("num_supervised", supervised, len(chunk))
+                counts.append(int(supervised.sum()))
                 batches.append(to_device(batch, self.device, self.dtype))
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
@@ -206,6 +216,7 @@ class NativeEngine:
         with guard("forward", step=step, row_ids=row_ids):
             with autocast(self.config.precision, self.device):
                 sums = self.recipe.losses(self.model, batch)
+            require_shape("losses", sums, len(row_ids))
             loss = sums.sum() / total if total else sums.sum() * float("nan")
         with guard("backward", step=step, row_ids=row_ids):
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]

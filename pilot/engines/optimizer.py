@@ -14,6 +14,10 @@ from pilot.mistakes import nearest
 
 # Keys of the section that are not arguments of the optimizer.
 _OURS = {"_target_", "learning_rate", "max_grad_norm", "beta1", "beta2"}
+_SET_BY_PILOT = {
+    "params": "the recipe's model has the parameters",
+    "lr": "optim.learning_rate and the schedule set the rate of every step",
+}
 
 
 def optimizer_class(target: str) -> type[torch.optim.Optimizer]:
@@ -29,6 +33,9 @@ def optimizer_class(target: str) -> type[torch.optim.Optimizer]:
         near = nearest(name, [n for n in dir(torch.optim) if n[:1].isupper()])
         remedy = f"did you mean 'torch.optim.{near}'?" if near else "give module.Class"
         raise _mistake("optim._target_", target, f"cannot be imported: {error}", remedy) from error
+    if name == "LBFGS":
+        rule = "needs a closure that evaluates the loss again; one step is one evaluation here"
+        raise _mistake("optim._target_", target, rule, "choose a first-order optimizer")
     if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
         raise _mistake("optim._target_", target, "must be a torch optimizer", "see torch.optim")
     return found
@@ -40,14 +47,17 @@ def optimizer_arguments(optim: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: with every key that the optimizer does not take.
     """
-    known = inspect.signature(optimizer_class(str(optim["_target_"]))).parameters
+    target = str(optim["_target_"])
+    known = set(inspect.signature(optimizer_class(target)).parameters) - set(_SET_BY_PILOT)
     given = {k: v for k, v in optim.items() if k not in _OURS and v is not None}
+    if given.get("weight_decay") == 0.0 and "weight_decay" not in known:
+        del given["weight_decay"]  # the group's default, and what such a class does anyway
     mistakes = [
         Mistake(
             key=f"optim.{key}",
             value=repr(value),
-            rule=f"{optim['_target_']} takes no argument {key!r}",
-            remedy=f"it takes: {', '.join(k for k in known if k != 'params')}",
+            rule=_SET_BY_PILOT.get(key, f"{target} takes no argument {key!r}"),
+            remedy=f"drop it: optim.{key}=null; it takes: {', '.join(sorted(known))}",
         )
         for key, value in given.items()
         if key not in known

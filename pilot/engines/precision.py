@@ -7,11 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
+from pilot.errors import ConfigError, Mistake
+
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def pick_device(name: str) -> torch.device:
     """``auto``: the first GPU when there is one, otherwise the CPU."""
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        rule = "this installation of torch finds no GPU"
+        mistake = Mistake(key="engine.device", value=name, rule=rule, remedy="engine.device=auto")
+        raise ConfigError([mistake])
     if name != "auto":
         return torch.device(name)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -7,6 +7,7 @@ leave the folder without a marker.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -26,13 +27,14 @@ from pilot.entry import run_guarded
 from pilot.errors import RecipeFailure
 from pilot.experiments import determinism, longest_sample, movement
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, count_attempts, read_json
-from pilot.jsonl import from_json, write_json
+from pilot.jsonl import from_json, read_jsonl, write_json
 from pilot.locks import hold
 from pilot.memory import memory_limit_bytes, peak_memory_bytes, reset_peak
 from pilot.plan import BEFORE, COOLDOWN_END, Plan, cooldown_rate, full_schedule, read_plan
 from pilot.recipe import RecipeHandle
-from pilot.records import Outcome, Resource
+from pilot.records import Outcome, Resource, StepRecord, join_attempts
 from pilot.schedule import Schedule
+from pilot.tracking.hide import hide_message
 
 _KEEP_NEWEST = 2
 # An arm whose parent was killed ends at its next step; a resumed pilot waits that long for it.
@@ -109,7 +111,8 @@ def _attempt(
         return _train(arm)
     except RecipeFailure as failure:
         if engine is not None:
-            engine.flush()
+            with contextlib.suppress(RuntimeError):  # a GPU after an assertion answers nothing
+                engine.flush()
         recorder.on_exception(failure)
         return _failed(failure, recorder.last_step, engine)
 
@@ -117,7 +120,8 @@ def _attempt(
 def _begin(arm: _Arm, attempt: int, started: float, pilot_folder: PilotFolder) -> None:
     """Resume from the newest readable checkpoint, or measure what belongs before step 1."""
     engine, recorder = arm.engine, arm.recorder
-    newest = checkpoint.load_newest(arm.folder.checkpoints)
+    recorded = _last_recorded(arm.folder, attempt, arm.job.start_step)
+    newest = checkpoint.load_newest(arm.folder.checkpoints, at_most_step=recorded)
     lineage = {
         "parent": None if arm.job.arm == BASELINE else BASELINE,
         "fork_step": None,
@@ -143,6 +147,17 @@ def _begin(arm: _Arm, attempt: int, started: float, pilot_folder: PilotFolder) -
         _save(arm, ("start",))
 
 
+def _last_recorded(folder: ArmFolder, attempt: int, start_step: int) -> int:
+    """The last step up to which no record is missing: a lost machine may have lost some."""
+    paths = [folder.steps(number) for number in range(1, attempt)]
+    last = start_step
+    for record in join_attempts(read_jsonl(path, StepRecord) for path in paths):
+        if record.step != last + 1:
+            break
+        last = record.step
+    return last
+
+
 def _train(arm: _Arm) -> Outcome:
     engine, job, recorder = arm.engine, arm.job, arm.recorder
     parent = int(os.environ.get(PARENT_PID, "0"))
@@ -153,6 +168,8 @@ def _train(arm: _Arm) -> Outcome:
         if parent and os.getppid() != parent:
             raise SystemExit("the pilot that started this arm is gone")
         _at_step(arm)
+        if recorder.stop_reason:
+            return _stopped(arm)
     engine.flush()
     if recorder.stop_reason:
         return _stopped(arm)
@@ -168,10 +185,15 @@ def _train(arm: _Arm) -> Outcome:
 def _at_step(arm: _Arm) -> None:
     """Validate and save where the plan says so: validation first, so that a resume misses none."""
     step = arm.engine.step
-    for at, planned in arm.job.validations.items():
-        if planned == step and at not in (BEFORE, COOLDOWN_END):
-            _validate(arm, at)
+    places = [at for at, planned in arm.job.validations.items() if planned == step]
+    places = [at for at in places if at not in (BEFORE, COOLDOWN_END)]
     reasons = tuple(r for r, planned in arm.job.checkpoints.items() if planned == step)
+    if places or reasons:
+        arm.engine.flush()  # this step's own numbers decide whether it is worth keeping
+        if arm.recorder.stop_reason:
+            return
+    for at in places:
+        _validate(arm, at)
     every = arm.config.pilot.checkpoint_every_steps
     affordable = arm.plan.checkpoint_bytes <= arm.config.pilot.max_checkpoint_bytes
     if reasons or (step % every == 0 and affordable):
@@ -197,7 +219,7 @@ def _validate(arm: _Arm, at: str) -> None:
     reset_peak(engine.device)
     started = time.perf_counter()
     engine.request_validation(at)
-    if at == BEFORE:
+    if at != BEFORE:  # the optimizer's state exists by now
         arm.recorder.resource(_memory(arm, "memory_validation", started))
 
 
@@ -211,7 +233,7 @@ def _save(arm: _Arm, reasons: tuple[str, ...]) -> None:
     arm.recorder.resource(
         Resource(kind="checkpoint", step=engine.step, secs=secs, num_bytes=saved.num_bytes)
     )
-    if "start" in reasons:
+    if reasons and "start" not in reasons:
         arm.recorder.resource(_memory(arm, "memory_saving", started))
 
 
@@ -231,7 +253,7 @@ def _stopped(arm: _Arm) -> Outcome:
         status=Outcome.STOPPED,
         last_step=arm.recorder.last_step,
         where="watching",
-        step=arm.recorder.last_step,
+        step=arm.recorder.stop_step,
         message=arm.recorder.stop_reason,
     )
 
@@ -244,7 +266,7 @@ def _failed(failure: RecipeFailure, last_step: int, engine: NativeEngine | None)
         step=failure.step,
         row_ids=failure.row_ids,
         error_type=type(failure.error).__name__,
-        message=str(failure.error)[:2_000],
-        traceback_text=failure.traceback_text,
+        message=hide_message(str(failure.error)[:2_000]),
+        traceback_text=hide_message(failure.traceback_text),
         peak_memory_bytes=peak_memory_bytes(engine.device) if engine is not None else None,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pilot import checkpoint
 from pilot.engines.base import Observer
 from pilot.folder import ArmFolder
-from pilot.jsonl import JsonlWriter
-from pilot.records import Evidence, Resource, StepRecord, ValidationRecord
+from pilot.jsonl import JsonlWriter, read_jsonl
+from pilot.records import Evidence, Resource, StepRecord, ValidationRecord, join_attempts
 
 # fp16: the scaler starts at 2**16 and halves on every overflow; after 20 in a row it is below 1.
 _MAX_SKIPS_IN_A_ROW = 20
@@ -24,16 +24,14 @@ class Recorder(Observer):
     def __init__(self, folder: ArmFolder, attempt: int) -> None:
         self.folder, self.attempt = folder, attempt
         self.stop_reason = ""
+        self.stop_step: int | None = None
         self.last_step = 0
-        self._skips = 0
+        self._skips, self._clipped = _remembered(folder, attempt)
         self._steps = JsonlWriter(folder.steps(attempt))
         self._validations = JsonlWriter(folder.validations)
         self._evidence = JsonlWriter(folder.evidence)
         self._resources = JsonlWriter(folder.resources)
         self._in_cooldown = False
-        self._clipped = any(
-            BEFORE_FIRST_CLIP in c.reasons for c in checkpoint.find(folder.checkpoints)
-        )
 
     def start_cooldown(self) -> None:
         """From here on steps belong to the cool-down branch, not to the baseline's own record."""
@@ -46,7 +44,8 @@ class Recorder(Observer):
         self._steps.write(record)
         self._resources.write(resource)
         self.last_step = record.step
-        if record.clip_coef < 1.0 and not self._clipped and not self._in_cooldown:
+        clipped = record.clip_coef < 1.0 and not record.step_skipped
+        if clipped and not self._clipped and not self._in_cooldown:
             self._pin_before(record.step)
         self._watch(record)
 
@@ -87,7 +86,8 @@ class Recorder(Observer):
             self._stop(f"{' and '.join(bad)} not finite", record.step)
 
     def _stop(self, reason: str, step: int) -> None:
-        self.stop_reason = self.stop_reason or f"{reason} at step {step}"
+        if not self.stop_reason:
+            self.stop_reason, self.stop_step = f"{reason} at step {step}", step
 
     def _pin_before(self, step: int) -> None:
         """Keep the newest state from before the first clipped step: 'clip off' can fork there."""
@@ -95,3 +95,16 @@ class Recorder(Observer):
         older = [c for c in checkpoint.find(self.folder.checkpoints) if c.step < step]
         if older:
             checkpoint.pin(max(older, key=lambda c: c.step), BEFORE_FIRST_CLIP)
+
+
+def _remembered(folder: ArmFolder, attempt: int) -> tuple[int, bool]:
+    """From the earlier attempts: skips in a row up to the resumed step, and whether it clipped."""
+    newest = max((c.step for c in checkpoint.find(folder.checkpoints)), default=0)
+    paths = [folder.steps(number) for number in range(1, attempt)]
+    records = join_attempts(read_jsonl(path, StepRecord) for path in paths)
+    skips, clipped = 0, False
+    for record in records:
+        if record.step <= newest:
+            skips = skips + 1 if record.step_skipped else 0
+            clipped = clipped or (record.clip_coef < 1.0 and not record.step_skipped)
+    return skips, clipped

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pilot.engines.guard import guard
+from pilot.engines.guard import guard, require_shape
 from pilot.engines.precision import autocast, to_device
 
 if TYPE_CHECKING:
@@ -40,9 +40,13 @@ def evaluate(
             chunk = rows[begin : begin + size]
             with guard(f"validation ({name})", step=engine.step, row_ids=chunk):
                 batch = recipe.collate([examples[i] for i in chunk])
-                counts.extend(int(n) for n in recipe.num_supervised(batch).tolist())
+                supervised = recipe.num_supervised(batch)
+                require_shape("num_supervised", supervised, len(chunk))
+                counts.extend(int(n) for n in supervised.tolist())
                 moved = to_device(batch, engine.device, engine.dtype)
                 with autocast(engine.config.precision, engine.device):
-                    sums.append(recipe.losses(engine.model, moved).double())
+                    losses = recipe.losses(engine.model, moved)
+                require_shape("losses", losses, len(chunk))
+                sums.append(losses.double())
     values = torch.cat(sums).tolist() if sums else []
     return [float(v) for v in values], counts

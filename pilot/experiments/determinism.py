@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pilot.engines.state import copy_state
 from pilot.records import Evidence, StepRecord
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def measure(engine: NativeEngine, row_ids: tuple[int, ...]) -> Evidence:
     both runs gave the same bits, also the same NaN); ``max_param_diff`` is the largest absolute
     difference of any trainable element after the step.
     """
-    state = _copy(engine.snapshot())
+    state = copy_state(engine.snapshot())
     first = engine.replay_step(state, row_ids)
     after = [p.detach().clone() for p in engine.trainable]
     second = engine.replay_step(state, row_ids)
@@ -57,22 +58,3 @@ def _relative(a: float, b: float) -> float:
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
     return abs(a - b) / max(abs(a), abs(b)) if math.isfinite(a - b) else math.inf
-
-
-def _copy(value: object) -> dict[str, object]:
-    """A deep copy in which no tensor shares memory with the model or the optimizer."""
-
-    def copy(item: object) -> object:
-        if isinstance(item, torch.Tensor):
-            return item.detach().clone()
-        if isinstance(item, dict):
-            return {key: copy(inner) for key, inner in item.items()}
-        if isinstance(item, list):
-            return [copy(inner) for inner in item]
-        if isinstance(item, tuple):
-            return tuple(copy(inner) for inner in item)
-        return item
-
-    copied = copy(value)
-    assert isinstance(copied, dict)
-    return copied

@@ -34,6 +34,7 @@ def measure(engine: NativeEngine, num_tokens: npt.NDArray[np.int64]) -> tuple[Ev
     order = np.argsort(-num_tokens, kind="stable")[:size]
     row_ids = tuple(int(i) for i in order)
     state, started = seeds.random_state(), time.perf_counter()
+    buffers = {name: b.detach().clone() for name, b in engine.model.named_buffers()}
     reset_peak(engine.device)
     with guard("longest sample", step=engine.step + 1, row_ids=row_ids):
         batch = engine.recipe.collate([engine.recipe.train[i] for i in row_ids])
@@ -46,6 +47,8 @@ def measure(engine: NativeEngine, num_tokens: npt.NDArray[np.int64]) -> tuple[Ev
         loss = float(total.detach()) / max(1, count)
     peak = peak_memory_bytes(engine.device)
     engine.optimizer.zero_grad(set_to_none=True)
+    for name, buffer in engine.model.named_buffers():
+        buffer.copy_(buffers[name])  # running statistics are state of the run
     seeds.set_random_state(state)
     evidence = Evidence(
         experiment="longest_sample",

@@ -36,69 +36,77 @@ def _kept(param: torch.Tensor, sparse: bool) -> torch.Tensor:
 
 
 def measure(engine: NativeEngine, before: Mapping[str, torch.Tensor]) -> Evidence:
-    """Compare every parameter with ``before``.
+    """Compare every parameter with ``before``; only reads.
 
-    A trainable tensor is *still* when not one element changed. ``no_grad`` lists trainable tensors
-    that no backward ever reached. ``update_over_half_ulp`` is the largest element of the update
-    that fp32 arithmetic would make now, in units of half the spacing of the tensor's own dtype:
-    below 1 the update is lost to rounding. NaN compares as changed.
+    A trainable tensor is *still* when not one element changed (NaN compares as changed).
+    ``no_grad`` lists trainable tensors that no backward ever reached, ``zero_grad`` those whose
+    gradient was exactly 0 at every step, ``non_finite`` parameters with a NaN or inf anywhere.
+    ``update_over_half_ulp`` is the largest element of the update that exact arithmetic would make
+    now, over half the spacing of the tensor's own dtype: below 1 the update is lost to rounding.
     """
     assert engine.probe is not None
-    norms = dict(zip(engine.probe.names, engine.probe.max_grad_norms.tolist(), strict=True))
-    reached = dict(zip(engine.probe.names, engine.probe.had_grad, strict=True))
-    still: list[dict[str, Any]] = []
-    no_grad: list[dict[str, Any]] = []
-    frozen_moved: list[dict[str, Any]] = []
-    num_parameters = 0
-    sparse = _is_large(engine)
+    probe = engine.probe
+    norms = dict(zip(probe.names, probe.max_grad_norms.tolist(), strict=True))
+    reached = dict(zip(probe.names, probe.had_grad, strict=True))
+    found: dict[str, list[dict[str, Any]]] = {
+        key: [] for key in ("still", "no_grad", "zero_grad", "frozen_moved", "non_finite")
+    }
+    num_parameters, sparse = 0, _is_large(engine)
     for name, param in engine.model.named_parameters():
         same = torch.equal(_kept(param, sparse), before[name])
         row = {"name": name, "num_elements": param.numel()}
+        if not bool(torch.isfinite(param.detach()).all()):
+            found["non_finite"].append(row)
         if not param.requires_grad:
             if not same:
-                frozen_moved.append(row)
+                found["frozen_moved"].append(row)
             continue
         num_parameters += param.numel()
         if not reached[name]:
-            no_grad.append(row)
+            found["no_grad"].append(row)
+        elif norms[name] == 0.0:
+            found["zero_grad"].append(row)
         if same:
-            extra = {
-                "max_grad_norm": norms[name],
-                "dtype": str(param.dtype).removeprefix("torch."),
-                "update_over_half_ulp": _lost_update(engine, param),
-            }
-            still.append({**row, **extra})
-    return Evidence(
-        experiment="movement",
-        scale="full",
-        step=engine.step,
-        values={
-            "num_tensors": len(norms),
-            "num_parameters": num_parameters,
-            "still": still,
-            "no_grad": no_grad,
-            "frozen_moved": frozen_moved,
-        },
-    )
+            found["still"].append({**row, **_still_facts(engine, param, norms[name])})
+    values = {"num_tensors": len(norms), "num_parameters": num_parameters, **found}
+    return Evidence(experiment="movement", scale="full", step=engine.step, values=values)
+
+
+def _still_facts(
+    engine: NativeEngine, param: torch.nn.Parameter, max_grad_norm: float
+) -> dict[str, Any]:
+    try:
+        lost = _lost_update(engine, param)
+    except Exception:  # an optimizer that needs a closure or arguments of its own
+        lost = None
+    return {
+        "max_grad_norm": max_grad_norm,
+        "dtype": str(param.dtype).removeprefix("torch."),
+        "update_over_half_ulp": lost,
+    }
 
 
 def _lost_update(engine: NativeEngine, param: torch.nn.Parameter) -> float | None:
-    """The optimizer's own update of this tensor in fp32, over half an ulp of its dtype."""
+    """The optimizer's own update of a copy of this tensor in fp64, over half an ulp."""
     grad = param.grad
     if grad is None or not param.dtype.is_floating_point:
         return None
-    shadow = torch.nn.Parameter(param.detach().float())
-    shadow.grad = grad.detach().float()
+    start = param.detach().double().clone()
+    shadow = torch.nn.Parameter(start.clone())
+    shadow.grad = grad.detach().double()
     options = {k: v for k, v in engine.optimizer.param_groups[0].items() if k != "params"}
     kind: Any = type(engine.optimizer)
     twin: torch.optim.Optimizer = kind([shadow], lr=options["lr"])
     twin.param_groups[0].update({k: v for k, v in options.items() if k != "foreach"})
     state = engine.optimizer.state.get(param, {})
     twin.state[shadow] = {
-        k: v.detach().clone() if isinstance(v, torch.Tensor) else v for k, v in state.items()
+        k: v.detach().clone().to(shadow.dtype if v.dim() else v.dtype)
+        if isinstance(v, torch.Tensor)
+        else v
+        for k, v in state.items()
     }
     twin.step()
-    update = (shadow.detach() - param.detach().float()).abs()
-    eps = torch.finfo(param.dtype).eps
-    half_ulp = (param.detach().float().abs() * eps / 2).clamp_min(torch.finfo(param.dtype).tiny)
-    return float((update / half_ulp).max())
+    update = (shadow.detach() - start).abs()
+    here = param.detach()
+    spacing = torch.nextafter(here, torch.full_like(here, float("inf"))) - here
+    return float((update / (spacing.double().abs() / 2)).max())

@@ -32,6 +32,13 @@ from pilot.report.terminal import Terminal
 _POLL_SECS = 0.2
 
 
+class Terminated(SystemExit):
+    """SIGTERM: 143 is what a shell shows (128 + 15)."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ended:
     """How a process ended: its return code (negative: the signal), or that its time was up."""
@@ -97,7 +104,7 @@ def run_process(
             while process.poll() is None:
                 poll()
                 if stop:
-                    raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(143)
+                    raise KeyboardInterrupt if stop[0] == signal.SIGINT else Terminated
                 if deadline and time.monotonic() > deadline:
                     return Ended(code=_kill(process), timed_out=True)
                 time.sleep(_POLL_SECS)

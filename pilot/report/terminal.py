@@ -7,8 +7,10 @@ words say.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -65,7 +67,15 @@ def _console(stream: TextIO | None, *, stderr: bool) -> Console:
     target = stream or (sys.stderr if stderr else sys.stdout)
     if isinstance(target, io.TextIOWrapper):  # a stream in an old locale: a "?", never a crash
         target.reconfigure(errors="replace")
-    return Console(file=stream, stderr=stderr, markup=False, highlight=False, emoji=False)
+    return _Console(file=stream, stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+class _Console(Console):
+    """A console whose reader may go away (``| head``): the pilot goes on without showing it."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        self.file = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (as long as it lives)
 
 
 class Terminal:
@@ -173,6 +183,10 @@ class Terminal:
 
     def _print(self, console: Console, block: RenderableType) -> None:
         self._pause()
+        with contextlib.suppress(OSError):  # showing is a projection: it never costs a result
+            self._show(console, block)
+
+    def _show(self, console: Console, block: RenderableType) -> None:
         if isinstance(block, Text):  # commands and paths: the terminal wraps, a file keeps the line
             console.print(block, soft_wrap=True)
         elif console.is_terminal:

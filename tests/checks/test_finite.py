@@ -10,7 +10,13 @@ from pilot.checks.finite import check
 from pilot.checks.registry import CheckResult
 from pilot.records import Outcome, StepRecord
 from pilot.view import PilotView
-from tests.factories import build_view, make_gates, make_validation, with_baseline
+from tests.factories import (
+    build_view,
+    make_gates,
+    make_movement,
+    make_validation,
+    with_baseline,
+)
 
 
 def run(view: PilotView, **gate: Any) -> CheckResult:
@@ -92,7 +98,8 @@ def test_hints_separate_the_look_alikes() -> None:
     assert "optimizer first" in run(edited(7, param_norm=math.inf)).sentence
     assert "forward and loss were finite" in run(edited(7, grad_norm=math.nan)).sentence
     both = run(edited(7, loss=math.inf, grad_norm=math.nan)).sentence
-    assert both.startswith("loss and gradient are not finite") and "forward pass" in both
+    assert both.startswith("loss and gradient are not finite")
+    assert both.endswith("the loss was not finite already")
 
 
 def test_cool_down_counts() -> None:
@@ -118,6 +125,16 @@ def test_one_infinite_example_is_enough() -> None:
     bad = dataclasses.replace(last, loss_sums=sums)  # the mean itself was written as finite
     result = run(with_baseline(view, validations=(*view.baseline.validations, bad)))
     assert result.findings[0].severity == "fail" and "row 63" in result.sentence
+
+
+def test_parameters_that_are_not_finite_are_named() -> None:
+    rows = [{"name": "norm", "num_elements": 8}, {"name": "embed", "num_elements": 64}]
+    result = run(with_baseline(build_view(), evidence=(make_movement(non_finite=rows),)))
+    (finding,) = result.findings
+    assert (finding.severity, finding.step, finding.obj) == ("fail", 48, "embed, norm")
+    assert result.sentence == "2 tensors with NaN or inf after step 48: embed, norm"
+    for evidence in ((make_movement(non_finite=[]),), (make_movement(),), ()):
+        assert run(with_baseline(build_view(), evidence=evidence)).findings == ()
 
 
 def test_the_last_attempt_of_a_validation_wins() -> None:

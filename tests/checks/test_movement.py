@@ -59,11 +59,25 @@ def test_standing_still_is_an_implementation_fault_when_rounding_does_not_explai
         assert ("fail", "precision") not in severities(result)
 
 
-def test_zero_gradient_is_by_design() -> None:
-    result = run(still=[still("gate", 900_000, grad=0.0)])
-    assert severities(result) == [("note", "implementation")]
-    assert "by design: gate" in result.findings[0].sentence
-    assert result.sentence.startswith("all 20")
+def test_a_gradient_of_zero_is_a_note_and_warns_above_the_limit() -> None:
+    small = run(zero_grad=[tensor("gate", 10_000)])
+    assert severities(small) == [("note", "implementation")]
+    assert small.sentence.startswith("all 20") and small.findings[0].todo == ""
+    large = run(zero_grad=[tensor("gate", 10_001), tensor("bias", 9)])
+    assert severities(large) == [("warn", "implementation")]
+    assert large.sentence == (
+        "2 trainable tensors (1.001 % of the parameters) never got a gradient other than 0: "
+        "gate, bias"
+    )
+    assert "design" not in large.sentence
+    assert severities(run(0.02, zero_grad=[tensor("gate", 10_001)])) == [("note", "implementation")]
+
+
+def test_a_zero_gradient_is_said_once_also_where_it_stood_still() -> None:
+    both = run(zero_grad=[tensor("gate", 64)], still=[still("gate", 64, grad=0.0)])
+    assert severities(both) == [("note", "implementation")]
+    old = run(still=[still("gate", 900_000, grad=0.0)])  # evidence of an earlier version
+    assert severities(old) == [("warn", "implementation")] and "90 %" in old.sentence
 
 
 def test_a_tensor_without_gradient_is_reported_once() -> None:
@@ -76,13 +90,31 @@ def test_any_other_gradient_is_a_gradient(grad: float) -> None:
     assert severities(run(still=[still("a", 900_000, grad=grad)])) == [("fail", "precision")]
 
 
+def test_parameters_without_a_gradient_fail_above_the_limit() -> None:
+    assert severities(run(no_grad=[tensor("head", 10_000)])) == [("warn", "implementation")]
+    result = run(no_grad=[tensor("head", 300_000)])
+    assert severities(result) == [("fail", "implementation")]
+    assert result.sentence == (
+        "1 trainable tensor (30 % of the parameters) never got a gradient: head"
+    )
+    assert "part of the loss" in result.findings[0].todo
+    assert "requires_grad=False" in result.findings[0].todo
+    assert severities(run(0.3, no_grad=[tensor("head", 300_000)])) == [("warn", "implementation")]
+
+
+def test_failures_come_before_warnings() -> None:
+    result = run(still=[still("norm", 64)], no_grad=[tensor("head", 300_000)])
+    assert severities(result) == [("fail", "implementation"), ("warn", "precision")]
+    assert "head" in result.sentence
+
+
 def test_frozen_moved_fails_and_no_grad_warns() -> None:
     result = run(
         frozen_moved=[tensor("embed", 64)], no_grad=[tensor("head", 64), tensor("tail", 65)]
     )
     assert severities(result) == [("fail", "implementation"), ("warn", "implementation")]
     assert result.sentence == "1 frozen tensor moved: embed"
-    assert result.findings[1].sentence.startswith("2 trainable tensors never got a gradient: tail")
+    assert result.findings[1].sentence.endswith("never got a gradient: tail, head")
 
 
 def test_only_five_names_are_shown() -> None:

@@ -40,7 +40,11 @@ def finals(own: float, reference: float, before: float = 3.0) -> PilotView:
 
 
 def exact(own: tuple[float, ...], reference: tuple[float, ...], before: float = 10.0) -> PilotView:
-    """Losses per example of 10 tokens each, so that p, gap and errors are known exactly."""
+    """Losses per example of 10 tokens each, five times: p, gap and errors are known exactly.
+
+    Two losses x -+ s have the SE s / 3 over the ten examples.
+    """
+    own, reference = own * 5, reference * 5
 
     def validation(at: str, losses: tuple[float, ...]) -> ValidationRecord:
         sums = tuple(10.0 * loss for loss in losses)
@@ -69,7 +73,7 @@ def test_low_p_and_wide_gap_fail() -> None:
 
 
 def test_only_one_of_the_two_warns() -> None:
-    low_p = run(finals(2.99, 2.95))  # p 0.2, gap 1.3 %
+    low_p = run(finals(2.98, 2.9))  # p 0.2, gap 2.7 %
     assert severity(low_p) == "warn" and "p = 0.2" in low_p.sentence
     wide_gap = run(finals(1.0, 0.5))  # p 0.8, gap 17 %
     assert severity(wide_gap) == "warn" and "p = 0.8" in wide_gap.sentence
@@ -87,19 +91,22 @@ def test_the_limit_of_the_gap_is_inclusive() -> None:
     view = exact((9.5, 9.5), (9.0, 9.0))  # p 0.5, gap 5 %
     assert severity(run(view, max_gap_frac=0.05)) == "warn"
     result = run(view, max_gap_frac=0.05)
-    assert "gap 5 % of the loss before: +0.5 (SE 0, n 2)" in result.sentence
-    assert result.limit == "p at least 0.6667 or a gap of at most 5 % of the loss before step 1"
+    assert "gap 5 % of the loss before: +0.5 (SE 0, n 10)" in result.sentence
+    assert result.limit == (
+        "p at least 0.6667 or a gap of at most 5 % of the loss before step 1; "
+        "gain at least 0.5 % of it"
+    )
     assert severity(run(view, max_gap_frac=0.0499)) == "fail"
     assert severity(run(view, max_gap_frac=0.05, min_progress=0.5)) == "pass"
 
 
 def test_a_gap_within_its_noise_is_undetermined() -> None:
-    # Own change -2.5 with SE 1, p 0.625; gap (2.5, 0.5): value 1.5 (15 %), SE 1.
-    view = exact((8.5, 6.5), (6.0, 6.0))
+    # Own change -2.5 with SE 1, p 0.625; gap (4.5, -1.5): value 1.5 (15 %), SE 1.
+    view = exact((10.5, 4.5), (6.0, 6.0))
     result = run(view)
     assert severity(result) == "undetermined" and "not above its noise" in result.sentence
-    assert severity(run(view, num_se=1.5)) == "undetermined"
-    assert severity(run(view, num_se=1.49)) == "fail"
+    assert severity(run(view, num_se=1.4)) == "undetermined"  # 1.53 SE with ten examples
+    assert severity(run(view, num_se=1.35)) == "fail"  # 1.46 SE
 
 
 def test_neither_gains_is_undetermined() -> None:
@@ -126,10 +133,67 @@ def test_the_run_does_not_gain_while_the_reference_does() -> None:
 
 
 def test_a_gain_must_exceed_its_standard_errors() -> None:
-    # Own change (-1, -3): value -2, SE 1: exactly 2 SE is no gain; the reference gains for sure.
-    view = exact((9.0, 7.0), (9.0, 7.0))
-    assert severity(run(view, num_se=2.0)) == "undetermined"  # neither gains
-    assert severity(run(view, num_se=1.99)) == "pass"
+    # Own change (+1, -5): value -2, SE 1; the reference is the same.
+    view = exact((11.0, 5.0), (11.0, 5.0))
+    assert severity(run(view, num_se=1.8)) == "undetermined"  # 2.04 SE: neither gains
+    assert severity(run(view, num_se=1.75)) == "pass"  # 1.97 SE
+    assert severity(run(view, num_se=2.0)) == "undetermined"
+
+
+def test_a_certain_gain_of_next_to_nothing_is_undetermined() -> None:
+    # 0.0029 of 5.08 nats, hardly any noise; the reference gains a third of it.
+    view = exact((5.0771, 5.0771), (5.079, 5.079), before=5.08)
+    result = run(view)
+    assert severity(result) == "undetermined"
+    assert "gains only 0.05709 % of the loss before: next to nothing" in result.sentence
+    assert "proportional to the rate: the rate may be far too low" in result.sentence
+    assert severity(run(view, min_gain_frac=0.0)) == "pass"
+
+
+def test_the_smallest_gain_is_inclusive() -> None:
+    view = exact((7.875, 7.875), (7.875, 7.875), before=8.0)  # 1.5625 %, exact in binary
+    assert severity(run(view, min_gain_frac=0.015625)) == "pass"
+    result = run(view, min_gain_frac=0.015626)
+    assert severity(result) == "undetermined" and "gains only 1.562 %" in result.sentence
+
+
+def test_next_to_nothing_without_a_gaining_reference_is_undetermined() -> None:
+    flat = run(exact((9.99, 9.99), (10.0, 10.0)))
+    assert severity(flat) == "undetermined"
+    assert "gains only 0.1 %" in flat.sentence and "does not gain" in flat.sentence
+    alone = run(without_arm(exact((9.99, 9.99), (9.0, 9.0)), LOWER))
+    assert severity(alone) == "undetermined" and "next to nothing" in alone.sentence
+    assert "no arm of a lower rate ran" in alone.sentence
+
+
+def test_the_reference_gains_by_its_standard_errors_alone() -> None:
+    # The reference gains 0.4 %; were it held to the floor, this run would simply pass.
+    result = run(exact((9.9, 9.9), (9.96, 9.96)))
+    assert severity(result) == "pass" and result.numbers["progress"] == pytest.approx(2.5)
+    assert "p = 2.5 against" in result.sentence
+
+
+def test_little_gain_still_fails_against_a_reference_that_learns() -> None:
+    assert severity(run(exact((9.99, 9.99), (5.0, 5.0)))) == "fail"
+
+
+def test_a_gain_in_proportion_to_the_rate_is_said() -> None:
+    linear = run(exact((7.4, 7.4), (9.0, 9.0)))  # p 2.6
+    assert severity(linear) == "pass" and "the rate may be far too low" in linear.sentence
+    bent = run(exact((7.6, 7.6), (9.0, 9.0)))  # p 2.4
+    assert severity(bent) == "pass" and "too low" not in bent.sentence
+
+
+def test_a_start_at_zero_has_no_floor() -> None:
+    assert severity(run(exact((-0.1, -0.1), (-0.1, -0.1), before=0.0))) == "pass"
+
+
+@pytest.mark.parametrize("objective", ["rl", "preference"])
+def test_an_objective_whose_loss_measures_nothing_is_not_measured(objective: str) -> None:
+    result = run(build_view(survey={"objective": objective}))
+    assert not result.measured
+    assert result.reason == f"the loss of objective {objective} is no measure of quality"
+    assert run(build_view(survey={"objective": "regression"})).measured
 
 
 def test_constant_losses_are_no_gain() -> None:
@@ -192,8 +256,12 @@ def test_non_finite_validation_is_not_measured() -> None:
     assert not run(build_view(baseline={"before": math.inf})).measured
 
 
-def test_one_example_and_changed_examples_are_undetermined() -> None:
-    assert severity(run(build_view(baseline={"num_examples": 1}))) == "undetermined"
+def test_too_few_and_changed_examples_are_undetermined() -> None:
+    for num in (1, 7):
+        few = run(build_view(baseline={"num_examples": num}, lower={"num_examples": num}))
+        assert severity(few) == "undetermined" and "fewer than 8 decide nothing" in few.sentence
+    eight = run(build_view(baseline={"num_examples": 8}, lower={"num_examples": 8}))
+    assert severity(eight) == "pass"
     view = build_view()
     assert view.baseline is not None
     changed = make_validation("cooldown_end", 56, 2.0, num_examples=10)

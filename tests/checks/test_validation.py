@@ -8,6 +8,7 @@ import pytest
 
 from pilot.checks.registry import CheckResult
 from pilot.checks.validation import check
+from pilot.compare import critical
 from pilot.records import ValidationRecord
 from pilot.view import PilotView
 from tests.factories import build_view, make_gates, with_baseline
@@ -26,11 +27,24 @@ def record(
 def pair(
     before: tuple[float, ...], after: tuple[float, ...], *, name: str = "v", primary: bool = True,
     counts: tuple[int, ...] = (10, 10), counts_after: tuple[int, ...] | None = None,
+    repeat: int = 5,
 ) -> tuple[ValidationRecord, ValidationRecord]:  # fmt: skip
+    """The same few examples ``repeat`` times: the value stays, the SE is that of n examples."""
+    later = counts_after or counts
     return (
-        record("before", before, counts, name, primary),
-        record("cooldown_end", after, counts_after or counts, name, primary),
+        record("before", before * repeat, counts * repeat, name, primary),
+        record("cooldown_end", after * repeat, later * repeat, name, primary),
     )
+
+
+def rise(num_se: float, repeat: int = 5) -> tuple[float, float]:
+    """Sums after a start at 0 that rise by exactly ``num_se``: (x - 1, x + 1) over 10 tokens each.
+
+    Value x / 10; with n = 2 * repeat examples SE = 0.1 / sqrt(n - 1).
+    """
+    num = 2 * repeat
+    x = critical(num_se, num) / math.sqrt(num - 1)
+    return x - 1.0, x + 1.0
 
 
 def judged(*records: ValidationRecord, **gate: Any) -> CheckResult:
@@ -63,12 +77,12 @@ def test_worse_by_both_limits_fails() -> None:
 
 
 def test_both_limits_are_needed() -> None:
-    # SE of d = (x - s, x + s) over 10 tokens each: 2 * s / 20; so value x / 10, SE s / 10.
-    certain_and_large = pair((100.0, 100.0), (102.0, 102.2))  # +0.21 (2.1 %), SE 0.01
+    # d = (x - s, x + s) over 10 tokens each, five times: value x / 10, SE s / 30.
+    certain_and_large = pair((100.0, 100.0), (102.0, 102.2))  # +0.21 (2.1 %), SE 0.003
     assert severities(judged(*certain_and_large)) == ["fail"]
     certain_but_small = pair((100.0, 100.0), (101.8, 102.0))  # +0.19 (1.9 %)
     assert severities(judged(*certain_but_small)) == ["note"]
-    large_but_uncertain = pair((100.0, 100.0), (100.0, 110.0))  # +0.5, SE 0.5
+    large_but_uncertain = pair((100.0, 100.0), (90.0, 120.0))  # +0.5, SE 0.5
     assert severities(judged(*large_but_uncertain)) == []
 
 
@@ -76,9 +90,9 @@ def test_exactly_at_a_limit_passes() -> None:
     at_rise = pair((100.0, 100.0), (102.0, 102.0))  # +2 % with SE 0
     assert severities(judged(*at_rise, max_rise_frac=0.02)) == ["note"]
     assert severities(judged(*at_rise, max_rise_frac=0.0199)) == ["fail"]
-    at_two_se = pair((0.0, 0.0), (1.0, 3.0))  # value 0.2, SE 0.1
-    assert severities(judged(*at_two_se, num_se=2.0)) == []
-    assert severities(judged(*at_two_se, num_se=1.99)) == ["fail"]
+    at_two_se = pair((0.0, 0.0), rise(2.0))
+    assert severities(judged(*at_two_se, num_se=2.0001)) == []
+    assert severities(judged(*at_two_se, num_se=1.9999)) == ["fail"]
 
 
 def test_constant_losses_pass() -> None:
@@ -105,18 +119,26 @@ def test_another_set_only_warns() -> None:
 def test_holm_shares_the_level_among_other_sets() -> None:
     good = pair((100.0, 100.0), (90.0, 90.0), name="main")
     # 2.1 SE: enough for one set alone (2 SE), not for the best of three (2.43 SE).
-    weak = {"counts": (10, 10), "primary": False}
-    alone = pair((0.0, 0.0), (1.1, 3.1), name="a", **weak)
+    alone = pair((0.0, 0.0), rise(2.1), name="a", primary=False)
     assert severities(judged(*good, *alone)) == ["warn"]
-    others = [pair((0.0, 0.0), (0.0, 0.0), name=n, **weak) for n in ("b", "c")]
+    others = [pair((0.0, 0.0), (0.0, 0.0), name=n, primary=False) for n in ("b", "c")]
     flat = [r for records in others for r in records]
     assert severities(judged(*good, *alone, *flat)) == []
-    strong = pair((0.0, 0.0), (2.0, 3.1), name="a", **weak)  # 4.6 SE
+    strong = pair((0.0, 0.0), rise(4.6), name="a", primary=False)
     assert severities(judged(*good, *strong, *flat)) == ["warn"]
     # A strong one uses up its place: the second has one rival less.
-    second = pair((0.0, 0.0), (1.35, 3.35), name="b", **weak)  # 2.35 SE: above 2.28, below 2.43
-    third = pair((0.0, 0.0), (0.0, 0.0), name="c", **weak)
+    second = pair((0.0, 0.0), rise(2.35), name="b", primary=False)  # above 2.28, below 2.43
+    third = pair((0.0, 0.0), (0.0, 0.0), name="c", primary=False)
     assert severities(judged(*good, *strong, *second, *third)) == ["warn", "warn"]
+
+
+def test_holm_ranks_sets_of_different_sizes_by_significance() -> None:
+    good = pair((100.0, 100.0), (90.0, 90.0), name="main")
+    # The small set has more standard errors (2.6 against 2.4) but is less significant: 2.2 < 2.28.
+    small = pair((0.0, 0.0), rise(2.2), name="small", primary=False)
+    large = pair((0.0, 0.0), rise(2.4, repeat=500), name="large", primary=False, repeat=500)
+    found = judged(*good, *small, *large).findings
+    assert [(f.severity, f.obj) for f in found] == [("warn", "large"), ("warn", "small")]
 
 
 def test_a_small_rise_of_another_set_does_not_warn() -> None:
@@ -146,9 +168,12 @@ def test_non_finite_other_set_does_not_matter_here() -> None:
     assert severities(judged(*good, *bad)) == []
 
 
-def test_one_example_and_other_examples_are_undetermined() -> None:
-    one = pair((1.0,), (2.0,), counts=(5,))
-    assert severities(judged(*one)) == ["undetermined"]
+def test_too_few_and_other_examples_are_undetermined() -> None:
+    for repeat, severity in ((1, "undetermined"), (7, "undetermined"), (8, "fail")):
+        result = judged(*pair((1.0,), (2.0,), counts=(5,), repeat=repeat))
+        assert severities(result) == [severity]
+    few = judged(*pair((1.0,), (2.0,), counts=(5,), repeat=7)).findings[0]
+    assert "+0.2 (SE 0, n 7)" in few.sentence and "at least 8 examples" in few.todo
     other = pair((1.0, 1.0), (2.0, 2.0), counts_after=(10, 11))
     result = judged(*other)
     assert severities(result) == ["undetermined"] and "not comparable" in result.sentence
@@ -156,7 +181,7 @@ def test_one_example_and_other_examples_are_undetermined() -> None:
 
 def test_the_last_attempt_wins() -> None:
     before, after = pair((100.0, 100.0), (100.0, 100.0))
-    worse = dataclasses.replace(after, loss_sums=(120.0, 121.0), loss=12.05)
+    worse = dataclasses.replace(after, loss_sums=(120.0, 121.0) * 5, loss=12.05)
     assert severities(judged(before, after, worse)) == ["fail"]
     assert severities(judged(before, worse, after)) == []
 
@@ -188,3 +213,12 @@ def test_very_many_standard_errors_leave_no_level_to_share() -> None:
     assert severities(judged(*good, *other, num_se=9.0)) == ["warn"]
     noisy = pair((0.0, 0.0), (2.0, 3.1), name="a", primary=False)
     assert severities(judged(*good, *noisy, num_se=9.0)) == []
+
+
+@pytest.mark.parametrize("objective", ["rl", "preference"])
+def test_an_objective_whose_loss_measures_nothing_is_not_measured(objective: str) -> None:
+    result = run(build_view(survey={"objective": objective}, baseline={"final": 9.0}))
+    assert not result.measured and result.findings == ()
+    assert result.reason == f"the loss of objective {objective} is no measure of quality"
+    regression = run(build_view(survey={"objective": "regression"}, baseline={"final": 9.0}))
+    assert regression.measured and "fail" in severities(regression)

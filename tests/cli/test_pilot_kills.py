@@ -139,3 +139,35 @@ def test_a_lost_arm_costs_only_what_needed_it(tmp_path: Path) -> None:
     assert process.returncode == 4 and kills >= 3
     assert verdict(root / "out")["verdict"] == "INCONCLUSIVE"
     assert len(load_arm(root / "out/arms/baseline").steps) == 25
+
+
+def test_lost_records_and_a_changed_recipe(
+    finished: Path, tmp_path: Path, run_pilot: RunPilot
+) -> None:
+    """A lost machine loses records that were not on disk yet; a resume must not leave a hole."""
+    root = make_user_dir(tmp_path / "lost", patch=SLOW)
+    process = start(root)
+    path = root / "out/arms/baseline/steps.001.jsonl"
+    wait_for_steps(path, 14, process)
+    process.terminate()
+    assert process.wait(timeout=30) == 143
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:9]) + lines[9][:20])
+    recipe = root / "recipes/tiny.py"
+    original = recipe.read_text()
+    recipe.write_text(original.replace("_time.sleep(0.1)", "_time.sleep(0.2)"))
+    refused = run_pilot("resume", "out", cwd=root)
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert "changed since this pilot began" in refused.stderr and "recipe" in refused.stderr
+    recipe.write_text(original)
+    done = run_pilot("resume", "out", cwd=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert joined(root / "out/arms/baseline") == joined(finished / "arms/baseline")
+
+
+def test_a_reader_that_goes_away_costs_nothing(finished: Path) -> None:
+    words = f"{sys.executable} -m pilot judge {finished} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", words], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

@@ -137,3 +137,13 @@ def test_lists_of_row_ids_are_short() -> None:
     found = audit_rows("t", [row([1], [1])] * 50, vocab_size=10, max_positions=4)
     assert found["num_no_labels"] == 50
     assert found["no_labels"] == list(range(MAX_ROW_IDS))
+
+
+def test_another_ignored_value_than_minus_100_is_no_mistake() -> None:
+    """Some code bases ignore -1; two different negative labels are a mistake."""
+    rows = [{"input_ids": [1, 2, 3], "labels": [-1, 2, 3]}]
+    assert audit_rows("a", rows, vocab_size=5, max_positions=8)["num_bad_label_ids"] == 0
+    rows.append({"input_ids": [1, 2, 3], "labels": [-1, -7, 3]})
+    assert audit_rows("a", rows, vocab_size=5, max_positions=8)["num_bad_label_ids"] == 2
+    hidden = [{"input_ids": [1, 2], "labels": [-1, -1]}]
+    assert audit_rows("a", hidden, vocab_size=5, max_positions=8)["num_no_labels"] == 1

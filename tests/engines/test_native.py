@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from pilot.engines.native import NativeEngine
+from pilot.engines.state import copy_state
 from pilot.errors import RecipeFailure
-from pilot.experiments import determinism, longest_sample
+from pilot.experiments import determinism, longest_sample, movement
 from tests.recipes_for_tests import TinyRecipe
 
 Make = Callable[..., NativeEngine]
@@ -163,7 +164,7 @@ def test_restore_is_bit_identical(make_engine: Make) -> None:
     steps(straight, 8, 0.02)
     resumed = make_engine(TinyRecipe(dropout=0.5), optim=kind)
     steps(resumed, 4, 0.02)
-    state = determinism._copy(resumed.snapshot())
+    state = copy_state(resumed.snapshot())
     steps(resumed, 3, 0.05)
     resumed.restore(state)
     resumed.observer.steps.clear()  # type: ignore[attr-defined]
@@ -172,11 +173,11 @@ def test_restore_is_bit_identical(make_engine: Make) -> None:
 
 
 def test_validation_is_per_example_in_evaluation_mode(make_engine: Make) -> None:
-    engine = make_engine(TinyRecipe(dropout=0.9), pilot={"validation_rows": 5})
+    engine = make_engine(TinyRecipe(dropout=0.9), pilot={"validation_rows": 8})
     first = engine.request_validation("before")[0]
     again = engine.request_validation("again")[0]
     assert first.primary and first.loss_sums == again.loss_sums
-    assert len(first.loss_sums) == len(first.token_counts) == 5
+    assert len(first.loss_sums) == len(first.token_counts) == 8
     assert first.loss == pytest.approx(sum(first.loss_sums) / sum(first.token_counts))
     engine.train_step(0.1)
     assert engine.model.training
@@ -239,3 +240,107 @@ def test_everything_frozen_is_an_outcome(make_engine: Make) -> None:
 
     with pytest.raises(RecipeFailure, match="frozen"):
         make_engine(Frozen())
+
+
+def test_a_snapshot_stays_what_it_was(make_engine: Make) -> None:
+    """The optimizer must not train on inside the snapshot that it was restored from."""
+    engine = make_engine(optim={"_target_": "torch.optim.AdamW"})
+    steps(engine, 2, 0.02)
+    state = copy_state(engine.snapshot())
+    kept = copy_state(state)
+    engine.restore(state)
+    steps(engine, 2, 0.02)
+    for index, moments in kept["optimizer"]["state"].items():
+        for name, value in moments.items():
+            assert torch.equal(value, state["optimizer"]["state"][index][name])
+    evidence = determinism.measure(engine, tuple(int(i) for i in engine.order[:8]))
+    assert evidence.values["max_param_diff"] == 0.0
+
+
+@pytest.mark.parametrize("stop", [SystemExit(0), KeyboardInterrupt()])
+def test_a_recipe_cannot_end_the_pilot(make_engine: Make, stop: BaseException) -> None:
+    class Quitting(TinyRecipe):
+        def losses(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+            raise stop
+
+    with pytest.raises(RecipeFailure):
+        make_engine(Quitting()).train_step(0.1)
+
+
+@pytest.mark.parametrize("validate", [False, True])
+@pytest.mark.parametrize("what", ["scalar", "matrix", "short", "list"])
+def test_losses_must_be_one_per_example(make_engine: Make, what: str, validate: bool) -> None:
+    class Wrong(TinyRecipe):
+        def losses(self, model: torch.nn.Module, batch: Any) -> Any:
+            right = super().losses(model, batch)
+            return {
+                "scalar": right.sum(),
+                "matrix": right[:, None],
+                "short": right[1:],
+                "list": right.tolist(),
+            }[what]
+
+    engine = make_engine(Wrong(dropout=0.0))
+    with pytest.raises(RecipeFailure, match="one value per example"):
+        engine.request_validation("x") if validate else engine.train_step(0.1)
+
+
+def test_the_longest_sample_leaves_running_statistics_alone(make_engine: Make) -> None:
+    class Normed(TinyRecipe):
+        def build_model(self, scale: Any) -> torch.nn.Module:
+            model = super().build_model(scale)
+            norm = torch.nn.BatchNorm1d(8)
+            embed = model.embed.forward
+            model.norm = norm
+            model.embed.forward = lambda ids: norm(embed(ids).transpose(1, 2)).transpose(1, 2)
+            return model
+
+    engine = make_engine(Normed(dropout=0.0))
+    before = {n: b.clone() for n, b in engine.model.named_buffers()}
+    lengths = torch.tensor([len(e.input_ids) for e in engine.recipe.train]).numpy()
+    longest_sample.measure(engine, lengths)
+    assert before and all(torch.equal(b, before[n]) for n, b in engine.model.named_buffers())
+    engine.train_step(0.1)
+    assert not torch.equal(engine.model.norm.running_mean, before["norm.running_mean"])
+
+
+def test_movement_only_reads(make_engine: Make) -> None:
+    engine = make_engine(optim={"_target_": "torch.optim.AdamW"})
+    before = movement.start_weights(engine)
+    steps(engine, 3, 0.02)
+    # As if nothing had moved: every tensor is still, and its lost update is worked out.
+    now = movement.start_weights(engine)
+    kept = weights(engine)
+    values = movement.measure(engine, now).values
+    assert torch.equal(weights(engine), kept)
+    assert len(values["still"]) == 3
+    assert all(row["update_over_half_ulp"] > 100 for row in values["still"])
+    assert movement.measure(engine, before).values["still"] == []
+
+
+def test_an_update_below_half_an_ulp_is_known_as_lost(make_engine: Make) -> None:
+    engine = make_engine(optim={"_target_": "torch.optim.SGD"})
+    before = movement.start_weights(engine)
+    steps(engine, 2, 1e-12)
+    values = movement.measure(engine, before).values
+    weight = next(row for row in values["still"] if row["name"] == "head.weight")
+    assert 0.0 < weight["update_over_half_ulp"] < 1.0
+
+
+def test_movement_names_what_cannot_learn_and_what_is_broken(make_engine: Make) -> None:
+    class Odd(TinyRecipe):
+        def build_model(self, scale: Any) -> torch.nn.Module:
+            model = super().build_model(scale)
+            model.unused = torch.nn.Parameter(torch.ones(3))
+            model.head.bias.register_hook(torch.zeros_like)
+            return model
+
+    engine = make_engine(Odd(dropout=0.0))
+    before = movement.start_weights(engine)
+    steps(engine, 2)
+    with torch.no_grad():
+        engine.model.embed.weight[0, 0] = float("inf")
+    values = movement.measure(engine, before).values
+    assert [row["name"] for row in values["no_grad"]] == ["unused"]
+    assert [row["name"] for row in values["zero_grad"]] == ["head.bias"]
+    assert [row["name"] for row in values["non_finite"]] == ["embed.weight"]

@@ -1,0 +1,30 @@
+"""What a plan says beside its steps: what stays unmeasured, and what to know before it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pilot.config import Config
+
+
+def start_warnings(start: int) -> tuple[str, ...]:
+    """What differs from the full run when the pilot starts at step ``start`` of it."""
+    if start == 0:
+        return ()
+    return (f"starts at step {start} with fresh optimizer state",)
+
+
+def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
+    """What no experiment of this pilot can tell, one line each."""
+    missing = [
+        "events (spikes, trends): the window tier is not part of this version",
+        "invariance and resume experiments are not part of this version",
+        "world sizes above 1: engine=native runs one process",
+        "alignment and masking of labels, overlap of train and validation data, level of the loss: "
+        "no experiment checks them in this version",
+    ]
+    if survey.get("failure"):
+        missing.append(f"expected time: {survey['failure']}")
+    missing.extend(f"check {name}: skipped by checks.skip" for name in config.checks.skip)
+    return tuple(missing)
