@@ -49,7 +49,7 @@ check: lint
 test: check
 
 test-all: check
-	$(PY) -m pytest -n 2 --dist loadfile -q -m slow
+	$(PY) -m pytest -n 2 --dist load -q -m slow --durations=0
 
 # Plants one fault at a time in pilot and counts how many the tests notice.
 mutants: $(STAMP)
