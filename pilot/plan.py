@@ -15,7 +15,7 @@ from typing import Any
 from pilot.config import Config
 from pilot.errors import PlanRefused
 from pilot.jsonl import from_json
-from pilot.plan_notes import not_measured, start_warnings
+from pilot.plan_notes import not_measured, plan_warnings
 from pilot.refusals import refusals
 from pilot.schedule import Schedule
 
@@ -114,7 +114,7 @@ def make_plan(config: Config, survey: Mapping[str, Any], *, warnings: tuple[str,
         share_of_full_run=(stop - start) / (schedule.schedule_steps - start),
         expected_secs=secs,
         not_measured=not_measured(config, survey),
-        warnings=(*warnings, *start_warnings(start)),
+        warnings=(*warnings, *plan_warnings(config, survey, start)),
     )
 
 

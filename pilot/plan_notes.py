@@ -8,11 +8,19 @@ from typing import Any
 from pilot.config import Config
 
 
-def start_warnings(start: int) -> tuple[str, ...]:
-    """What differs from the full run when the pilot starts at step ``start`` of it."""
-    if start == 0:
-        return ()
-    return (f"starts at step {start} with fresh optimizer state",)
+def plan_warnings(config: Config, survey: Mapping[str, Any], start: int) -> tuple[str, ...]:
+    """In what the pilot differs from the full run that the recipe describes."""
+    lines = []
+    if start:
+        lines.append(f"starts at step {start} with fresh optimizer state")
+    dtype = "float64" if config.precision == "fp64" else "float32"
+    built = survey.get("built_dtypes") or [dtype]
+    if built != [dtype]:
+        lines.append(
+            f"the recipe builds weights in {', '.join(built)}; precision={config.precision} "
+            f"trains them in {dtype}"
+        )
+    return tuple(lines)
 
 
 def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:

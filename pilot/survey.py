@@ -167,6 +167,7 @@ def _measure_model(recipe: Recipe, config: Config, rows_only: bool) -> dict[str,
     try:
         engine = NativeEngine(recipe, config, order=order, first_step=1, observer=Observer())
         found.update(_sizes(engine.model))
+        found["built_dtypes"] = engine.built_dtypes
         found["timing"] = _timing(engine, recipe, config, started)
         found["checkpoint_bytes"] = tensor_bytes(engine.snapshot())
     except RecipeFailure as failure:
@@ -181,7 +182,6 @@ def _sizes(model: torch.nn.Module) -> dict[str, Any]:
         "num_parameters": sum(p.numel() for p in params),
         "num_trainable_parameters": sum(p.numel() for p in params if p.requires_grad),
         "parameter_bytes": sum(p.numel() * p.element_size() for p in params),
-        "built_dtype": str(params[0].dtype).removeprefix("torch.") if params else None,
         "vocab_size": getattr(embed, "num_embeddings", None),
         "max_positions": getattr(getattr(model, "config", None), "max_position_embeddings", None),
     }

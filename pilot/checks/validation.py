@@ -49,7 +49,8 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     only warn, at a level that Holm's rule shares among them. Not measured when one of the two is
     missing or not finite (the gate ``finite`` judges that), and for objectives whose loss is no
     measure of quality (rl, preference); undetermined with fewer than ``MIN_EXAMPLES`` examples or
-    with different examples. Constant losses pass.
+    with different examples. Constant losses pass. A negative loss of a language model fails: the
+    sum of -log p cannot be below 0, so the loss is not what it is said to be.
     """
     gate, final = gates.validation, view.plan.final_validation
     limit = (
@@ -64,7 +65,7 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
         return not_measured(f"no primary validation both before and {place_text(final)}", limit)
     if primary.change is not None and math.isnan(primary.change.value):
         return not_measured("the primary validation is not finite", limit)
-    found = [_judge_primary(primary, gate, limit)]
+    found = [_negative(view, primary, limit), _judge_primary(primary, gate, limit)]
     found.extend(_judge_others([p for p in pairs if p is not primary], gate, limit))
     return CheckResult(
         measured=True,
@@ -72,6 +73,25 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
         sentence=_sentence(primary),
         limit=limit,
         numbers=_numbers(primary),
+    )
+
+
+def _negative(view: PilotView, pair: _Pair, limit: str) -> Finding | None:
+    sums = (*pair.before.loss_sums, *pair.after.loss_sums)
+    if str(view.survey.get("objective", "lm")) != "lm" or min(sums, default=0.0) >= 0.0:
+        return None
+    return Finding(
+        check=NAME,
+        severity=FAIL,
+        category="implementation",
+        sentence=f"the validation loss of an example is negative ({num(min(sums))}): a sum of "
+        "-log p cannot be",
+        step=pair.after.step,
+        numbers={"smallest_loss_sum": min(sums)},
+        limit=limit,
+        limit_source="cross entropy of discrete tokens is at least 0",
+        obj=pair.after.name,
+        todo="check the sign of the loss, or set recipe.objective to what it is",
     )
 
 

@@ -44,6 +44,8 @@ def require_shape(what: str, values: object, num_examples: int) -> None:
     Raises:
         ValueError: ``values`` is not a tensor of shape [num_examples].
     """
+    if what == "num_supervised" and isinstance(values, torch.Tensor) and values.is_floating_point():
+        raise ValueError(f"{what} must return whole numbers, got {values.dtype}")
     shape = tuple(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
     if shape != (num_examples,):
         raise ValueError(

@@ -71,7 +71,9 @@ class NativeEngine:
         self.dtype = weight_dtype(config.precision)
         seeds.seed_everything(config.pilot.seed)
         with guard("build", step=None, row_ids=()):
-            self.model = recipe.build_model("full").to(self.device, self.dtype)
+            built = recipe.build_model("full")
+            self.built_dtypes = sorted({str(p.dtype)[6:] for p in built.parameters()})
+            self.model = built.to(self.device, self.dtype)
             self.trainable = [p for p in self.model.parameters() if p.requires_grad]
             if not self.trainable:
                 raise ValueError("the model has no trainable parameter: everything is frozen")

@@ -47,8 +47,8 @@ def rise(num_se: float, repeat: int = 5) -> tuple[float, float]:
     return x - 1.0, x + 1.0
 
 
-def judged(*records: ValidationRecord, **gate: Any) -> CheckResult:
-    view = with_baseline(build_view(), validations=records)
+def judged(*records: ValidationRecord, objective: str = "lm", **gate: Any) -> CheckResult:
+    view = with_baseline(build_view(survey={"objective": objective}), validations=records)
     assert view.baseline is not None
     return check(view, make_gates(validation=gate), view.baseline)
 
@@ -91,8 +91,8 @@ def test_exactly_at_a_limit_passes() -> None:
     assert severities(judged(*at_rise, max_rise_frac=0.02)) == ["note"]
     assert severities(judged(*at_rise, max_rise_frac=0.0199)) == ["fail"]
     at_two_se = pair((0.0, 0.0), rise(2.0))
-    assert severities(judged(*at_two_se, num_se=2.0001)) == []
-    assert severities(judged(*at_two_se, num_se=1.9999)) == ["fail"]
+    assert severities(judged(*at_two_se, objective="regression", num_se=2.0001)) == []
+    assert severities(judged(*at_two_se, objective="regression", num_se=1.9999)) == ["fail"]
 
 
 def test_constant_losses_pass() -> None:
@@ -101,7 +101,7 @@ def test_constant_losses_pass() -> None:
 
 def test_negative_losses_use_the_size_of_the_loss() -> None:
     records = pair((-100.0, -100.0), (-98.5, -98.4))  # +0.155: 1.5 % of 10
-    assert severities(judged(*records)) == ["note"]
+    assert severities(judged(*records, objective="regression")) == ["note"]
 
 
 def test_tokens_weigh() -> None:
@@ -222,3 +222,20 @@ def test_an_objective_whose_loss_measures_nothing_is_not_measured(objective: str
     assert result.reason == f"the loss of objective {objective} is no measure of quality"
     regression = run(build_view(survey={"objective": "regression"}, baseline={"final": 9.0}))
     assert regression.measured and "fail" in severities(regression)
+
+
+def test_a_negative_loss_of_a_language_model_fails() -> None:
+    """Better and better, and impossible: the sign is wrong."""
+    view = build_view()
+    baseline = view.arms["baseline"]
+    flipped = tuple(
+        dataclasses.replace(v, loss=-v.loss, loss_sums=tuple(-x for x in v.loss_sums))
+        for v in baseline.validations
+    )
+    arms = {**view.arms, "baseline": dataclasses.replace(baseline, validations=flipped)}
+    lm = dataclasses.replace(view, arms=arms)
+    found = check(lm, make_gates(), arms["baseline"]).findings[0]
+    assert found.severity == "fail" and "negative" in found.sentence
+    other = dataclasses.replace(lm, survey={**view.survey, "objective": "regression"})
+    sentences = [f.sentence for f in check(other, make_gates(), arms["baseline"]).findings]
+    assert not any("negative" in sentence for sentence in sentences)

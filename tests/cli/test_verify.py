@@ -11,6 +11,7 @@ from pilot.cli.compose import compose
 from pilot.cli.verify import verify_run
 from pilot.errors import ConfigError, ExitCode, FolderError
 from pilot.fingerprint import make_fingerprint
+from pilot.folder import read_json
 from pilot.jsonl import write_json
 
 MINE = """# @package _global_
@@ -42,7 +43,8 @@ def pilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _verdict(root: Path, word: str, **more: Any) -> None:
-    write_json(root / "verdict.json", {"verdict": word, **more})
+    made = read_json(root / "fingerprint.json")
+    write_json(root / "verdict.json", {"verdict": word, "fingerprint": made, **more})
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,11 @@ def test_what_differs_is_listed_and_is_no_go_ahead(
     assert lines[3].startswith("  data rows.txt: 4 bytes (sha256 ")
     _verdict(pilot, "NO-GO")
     assert verify_run(pilot, given, None) is ExitCode.NO_GO
+
+
+def test_a_verdict_without_a_fingerprint_is_no_go_ahead(pilot: Path) -> None:
+    _verdict(pilot, "GO", fingerprint=None)
+    assert verify_run(pilot, ["+recipe=mine"], None) is ExitCode.INCONCLUSIVE
 
 
 def test_a_verdict_of_another_fingerprint_is_no_go_ahead(pilot: Path) -> None:
