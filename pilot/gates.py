@@ -73,7 +73,7 @@ class ProgressGate(Section):
 
     need: Need = "required"
     min_progress: Frac = 0.6667
-    max_gap_frac: NonNegative = 0.10
+    max_gap_frac: NonNegative = 0.05
     min_gain_frac: Frac = 0.005
     num_se: Positive = 2.0
 

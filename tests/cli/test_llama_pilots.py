@@ -133,9 +133,9 @@ def test_healthy_runs_are_go(tmp_path: Path, run_pilot: RunPilot, kind: str) -> 
 
 NO_GO = {
     "sgd without clip": ("optim=sgd", "optim.learning_rate=1.0", "optim.max_grad_norm=null"),
-    "adamw x10": ("optim.learning_rate=0.03",),
-    "adamw x33": ("optim.learning_rate=0.1",),
-    "adamw x100": ("optim.learning_rate=0.3",),
+    "adamw x10": ("optim.learning_rate=0.01",),
+    "adamw x30": ("optim.learning_rate=0.03",),
+    "adamw x100": ("optim.learning_rate=0.1",),
 }
 
 
