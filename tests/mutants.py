@@ -73,7 +73,7 @@ MUTATIONS = (
     Mutation(
         "snapshot_without_moments",
         "pilot/engines/native.py",
-        'self.optimizer.load_state_dict(dict(state["optimizer"]))',
+        'self.optimizer.load_state_dict(copy_state(state["optimizer"]))',
         "pass",
         "tests/engines/test_native.py",
     ),
@@ -114,7 +114,7 @@ MUTATIONS = (
     ),
     Mutation(
         "warm_up_cut_by_the_budget",
-        "pilot/plan.py",
+        "pilot/refusals.py",
         "if budget is not None and needed > budget:",
         "if budget is not None and needed > 2 * budget:",
         "tests/test_plan.py",

@@ -177,6 +177,8 @@ def test_validation_is_per_example_in_evaluation_mode(make_engine: Make) -> None
     first = engine.request_validation("before")[0]
     again = engine.request_validation("again")[0]
     assert first.primary and first.loss_sums == again.loss_sums
+    plain = make_engine(TinyRecipe(dropout=0.0), pilot={"validation_rows": 8})
+    assert plain.request_validation("before")[0].loss_sums == first.loss_sums
     assert len(first.loss_sums) == len(first.token_counts) == 8
     assert first.loss == pytest.approx(sum(first.loss_sums) / sum(first.token_counts))
     engine.train_step(0.1)
