@@ -236,10 +236,4 @@ def _conclude(folder: PilotFolder, config: Config, terminal: Terminal) -> ExitCo
     terminal.verdict(verdict, folder.root)
     for line in result.lines:
         terminal.say(line)
-    return exit_code(str(verdict["verdict"]))
-
-
-def exit_code(verdict: str) -> ExitCode:
-    """The exit code of a verdict's word."""
-    codes = {"GO": ExitCode.GO, "NO-GO": ExitCode.NO_GO, "INCONCLUSIVE": ExitCode.INCONCLUSIVE}
-    return codes[verdict]
+    return judgement.exit_code
