@@ -66,9 +66,7 @@ class Probe:
         ]
         scales = [p.numel() / size for p, size in zip(self.params, sizes, strict=True)]
         self._scales = torch.tensor(scales, dtype=torch.float64, device=self.device)
-        self._segments = torch.repeat_interleave(
-            torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.int64)
-        ).to(self.device)
+        self._sizes = sizes
         self._embeddings = _lone_embeddings(model, self.params)
         self._touched: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.max_grad_norms = torch.zeros(len(sizes), dtype=torch.float64, device=self.device)
@@ -120,9 +118,8 @@ class Probe:
     def end_step(self, facts: StepFacts, *, loss_scale: float | None, skipped: bool) -> None:
         """Measure the update and queue the step's numbers for reading."""
         after = self._sample()
-        count = len(self.params)
-        change = _sums_of_squares(after - self._before, self._segments, count) * self._scales
-        weight = _sums_of_squares(after, self._segments, count) * self._scales
+        change = _sums_of_squares(after - self._before, self._sizes) * self._scales
+        weight = _sums_of_squares(after, self._sizes) * self._scales
         self._before = after
         update_sq, weight_sq = change.clone(), weight.clone()
         for index, (rows, before) in self._touched.items():
@@ -136,7 +133,7 @@ class Probe:
                 self._grad_norm.double(),
                 self._clip_coef.double(),
                 torch.sqrt(update_sq.sum() / weight_sq.sum()),
-                ratios.median() if count else self._zero(),
+                ratios.median() if self.params else self._zero(),
                 torch.sqrt(total),
             ]
         )
@@ -209,8 +206,8 @@ class Probe:
         parts = []
         for param, index in zip(self.params, self._indices, strict=True):
             flat = param.detach().reshape(-1)
-            parts.append((flat if index is None else flat[index]).double())
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+            parts.append(flat if index is None else torch.index_select(flat, 0, index))
+        return torch.cat(parts).double() if parts else torch.zeros(0, dtype=torch.float64)
 
     def _zero(self) -> torch.Tensor:
         return torch.zeros((), dtype=torch.float64, device=self.device)
@@ -259,9 +256,11 @@ def _lone_embeddings(model: torch.nn.Module, params: Sequence[torch.Tensor]) -> 
     ]
 
 
-def _sums_of_squares(values: torch.Tensor, segments: torch.Tensor, count: int) -> torch.Tensor:
-    sums = torch.zeros(count, dtype=torch.float64, device=values.device)
-    return sums.index_add_(0, segments, values * values)
+def _sums_of_squares(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """The sum of squares of each of the consecutive parts that ``sizes`` cuts ``values`` into."""
+    if not sizes:
+        return torch.zeros(0, dtype=torch.float64, device=values.device)
+    return torch.stack(torch._foreach_norm(torch.split(values, list(sizes)))) ** 2
 
 
 def _copy_to_host(numbers: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """What watching costs: the same steps with and without probe and records, in alternating pairs.
 
-    python -m tests.benchmarks.overhead [--pairs 5] [--steps 20]
+    python -m tests.benchmarks.overhead [--pairs 5] [--steps 40]
 
 Both sides run in one process on the same rows, so the machine's mood hits both alike. Prints the
 median of the pairwise ratios; nothing is asserted. With clipping on, the plain side computes the
@@ -53,7 +53,7 @@ def main() -> None:
     """Run the pairs and print one line each, then the median."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=40)
     options = parser.parse_args()
     torch.set_num_threads(1)
     config = validate(compose(["+recipe=llama_ft"], Path.cwd()).tree)
