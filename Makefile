@@ -1,6 +1,7 @@
 # GNU make. Everything is installed into .venv, nothing outside of it.
 #
 #   make pilot      install what is missing, then pilot the bundled recipe
+#   make ui         MLflow's pages, opened at the newest pilot
 #   make check      style, types and the quick tests      (make test: the same)
 #   make test-all   the slow tests too
 #
@@ -26,10 +27,13 @@ PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check $(addpre
 STAMP := $(VENV)/.installed
 QUICK := -n 2 --dist loadfile -q -m "not slow"
 
-.PHONY: pilot lint check test test-all mutants bench clean
+.PHONY: pilot ui lint check test test-all mutants bench clean
 
 pilot: $(STAMP)
 	@$(PY) -m pilot +recipe=llama_ft $(ARGS)
+
+ui: $(STAMP)
+	@$(PY) -m pilot.tracking.ui $(ARGS)
 
 $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@test -x $(PY) || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }

@@ -1,4 +1,4 @@
-"""The state machine of a pilot: SURVEY -> PLAN -> BASELINE -> ARMS -> VERDICT -> projections.
+"""The state machine of a pilot: SURVEY -> PLAN -> BASELINE, ARMS -> VERDICT -> projections.
 
 Each state's result is a file; a state whose file is there is not entered again. ``resume`` is the
 same walk as ``start``.
@@ -13,19 +13,23 @@ from typing import Any
 
 import yaml
 
-from pilot import arms, judge
+from pilot import judge
+from pilot.arms import noise_store
+from pilot.arms.jobs import planned_jobs
+from pilot.arms.running import Runs, run_all
+from pilot.compare.noise import noise_floor, stored_floor, stored_values
 from pilot.config import Config, validate
 from pilot.entry import EXIT_DISK_FULL, raise_left_error
-from pilot.errors import ArmCrashed, DiskFull, ExitCode, FolderError, PilotError, PlanRefused
-from pilot.folder import BASELINE, Job, PilotFolder, read_json
-from pilot.jsonl import from_json, write_json, write_text
+from pilot.errors import DiskFull, ExitCode, FolderError, PilotError, PlanRefused
+from pilot.folder import PilotFolder, read_json
+from pilot.jsonl import write_json, write_text
 from pilot.launchers import local
+from pilot.launchers.processes import run_process
 from pilot.locks import hold
 from pilot.plan import Plan, make_plan, read_plan
 from pilot.recipe import RecipeHandle, find_module
-from pilot.records import Outcome
 from pilot.report.terminal import Terminal, make_terminal
-from pilot.view import load, load_rows
+from pilot.view import PilotView, load, load_rows
 
 _IN_USE = "another pilot works in this folder"
 _SPARE_BYTES = 50_000_000  # records, logs and figures of a pilot, generously
@@ -89,12 +93,17 @@ def _walk(folder: PilotFolder, config: Config) -> ExitCode:
         cwd = Path(start_facts["cwd"])
         terminal.say(f"pilot of {config.recipe['name']} in {folder.root}")
         survey = _survey(folder, config, terminal, cwd)
-        plan = _plan(folder, config, survey, tuple(start_facts["notes"]))
+        plan = _plan(folder, config, survey, tuple(start_facts["notes"]), cwd)
         terminal.plan(plan, survey)
-        jobs = arms.planned_jobs(folder, config, plan, str(start_facts["module_path"]))
-        baseline = _run(folder, jobs[BASELINE], config, terminal, cwd)
-        for job in arms.needed(jobs, baseline, terminal.say):
-            _run_if_possible(folder, job, config, terminal, cwd)
+        jobs = planned_jobs(folder, config, plan, str(start_facts["module_path"]))
+        setting = local.Setting(
+            launcher=config.launcher,
+            at_once=plan.num_parallel,
+            num_threads=plan.num_threads,
+            cwd=cwd,
+            terminal=terminal,
+        )
+        run_all(Runs(folder, config, plan, jobs, setting), _refuse_changes)
         return _conclude(folder, config, terminal)
     finally:
         terminal.close()
@@ -106,12 +115,15 @@ def _survey(
     if not folder.survey.is_file():
         terminal.say("surveying data, model and step time ...")
         words, log = ["survey", str(folder.root)], folder.root / "survey.log"
-        ended = local.run_process(words, log, config.launcher, cwd)
+        limits: dict[str, Any] = {
+            "timeout_secs": config.launcher.timeout_secs,
+            "num_threads": config.launcher.num_threads,
+        }
+        ended = run_process(words, log, cwd, **limits)
         if ended.code < 0 and not ended.timed_out:
             # Killed, most likely for memory: plan without the model, the baseline will tell.
             terminal.warn(f"the survey was killed by signal {-ended.code}; it skips the model now")
-            words = [*words, "--rows-only"]
-            ended = local.run_process(words, log, config.launcher, cwd)
+            ended = run_process([*words, "--rows-only"], log, cwd, **limits)
         if ended.code == EXIT_DISK_FULL:
             raise DiskFull(folder.root, OSError(28, "No space left on device"))
         raise_left_error(folder.root / "survey_error.json")
@@ -127,19 +139,37 @@ def _survey(
 
 
 def _plan(
-    folder: PilotFolder, config: Config, survey: Mapping[str, Any], notes: tuple[str, ...]
+    folder: PilotFolder,
+    config: Config,
+    survey: Mapping[str, Any],
+    notes: tuple[str, ...],
+    cwd: Path,
 ) -> Plan:
     if folder.plan.is_file():
         plan = read_plan(read_json(folder.plan))
         if not folder.order.is_file():
             _write_order(folder, config, survey, plan)
         return plan
-    plan = make_plan(config, survey, warnings=notes)
+    fingerprint = _fingerprint(folder, config)
+    floor = _stored_floor(config, fingerprint, cwd)
+    plan = make_plan(config, survey, warnings=notes, has_noise_floor=floor is not None)
     _refuse_full_disk(folder, plan)
     _write_order(folder, config, survey, plan)
-    write_json(folder.fingerprint, _fingerprint(folder, config))
+    write_json(folder.fingerprint, fingerprint)
+    if floor is not None:
+        write_json(folder.noise, floor)
     write_json(folder.plan, plan)
     return plan
+
+
+def _stored_floor(
+    config: Config, fingerprint: Mapping[str, Any], cwd: Path
+) -> dict[str, Any] | None:
+    if config.arms.noise_dir is None or not config.arms.num_replicas:
+        return None
+    key = noise_store.store_key(fingerprint, config)
+    found = noise_store.find_floor(cwd / config.arms.noise_dir, str(config.recipe["name"]), key)
+    return found if found is not None and stored_floor(found) is not None else None
 
 
 def _refuse_full_disk(folder: PilotFolder, plan: Plan) -> None:
@@ -200,26 +230,6 @@ def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
     return make_fingerprint(tree, handle.module_path, handle.input_files(), world_size=1)
 
 
-def _run(folder: PilotFolder, job: Job, config: Config, terminal: Terminal, cwd: Path) -> Outcome:
-    arm = folder.arm(job.arm)
-    if arm.outcome.is_file():
-        return from_json(Outcome, read_json(arm.outcome))
-    _refuse_changes(folder, config)
-    outcome = local.run_arm(job, arm, config.launcher, terminal, cwd)
-    _refuse_changes(folder, config)
-    return outcome
-
-
-def _run_if_possible(
-    folder: PilotFolder, job: Job, config: Config, terminal: Terminal, cwd: Path
-) -> None:
-    """A lost arm costs only what needed it: the verdict says which gate that was."""
-    try:
-        _run(folder, job, config, terminal, cwd)
-    except ArmCrashed as error:
-        terminal.warn(str(error))
-
-
 def _conclude(folder: PilotFolder, config: Config, terminal: Terminal) -> ExitCode:
     from pilot.report.figures import draw
     from pilot.tracking.project import project
@@ -227,6 +237,7 @@ def _conclude(folder: PilotFolder, config: Config, terminal: Terminal) -> ExitCo
     view = load(folder.root)
     judgement = judge.judge(view, config.gates)
     judge.write(folder.root, judgement)
+    _keep_floor(folder, config, view, terminal)
     verdict = read_json(folder.verdict)
     try:
         draw(view, verdict, folder.figures)
@@ -237,3 +248,15 @@ def _conclude(folder: PilotFolder, config: Config, terminal: Terminal) -> ExitCo
     for line in result.lines:
         terminal.say(line)
     return judgement.exit_code
+
+
+def _keep_floor(folder: PilotFolder, config: Config, view: PilotView, terminal: Terminal) -> None:
+    floor = noise_floor(view)
+    if floor.source != "replicas" or config.arms.noise_dir is None:
+        return
+    place = Path(str(read_json(folder.start)["cwd"])) / config.arms.noise_dir
+    key = noise_store.store_key(view.fingerprint, config)
+    try:
+        noise_store.keep_floor(place, view.plan.recipe, key, stored_values(floor))
+    except (OSError, DiskFull) as error:  # the next pilot measures it again
+        terminal.warn(f"the noise floor could not be stored in {place}: {error}")

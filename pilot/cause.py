@@ -6,13 +6,14 @@ A symptom is not a cause: without a replay a non-finite loss or poor progress ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pilot.arms.specs import ARM
 from pilot.checks.common import change_text, no_measure
 from pilot.checks.registry import FAIL, UNDETERMINED, WARN, all_checks, run_check
-from pilot.compare import Difference, paired_difference
-from pilot.folder import BASELINE
+from pilot.compare.paired import Difference, paired_difference
 from pilot.gates import Gates
 from pilot.plan import BEFORE
 from pilot.records import Outcome
@@ -65,16 +66,16 @@ def find_cause(view: PilotView, gates: Gates, blocking: Sequence[GateResult]) ->
         category=first.category,
         sentence=sentence,
         evidence=tuple(f.sentence for f in failed),
-        known=tuple(_known(view, gates)),
+        known=tuple(_known(view, gates, [g.name for g in blocking if g.status == FAIL])),
     )
 
 
-def _known(view: PilotView, gates: Gates) -> list[str]:
+def _known(view: PilotView, gates: Gates, failed: Sequence[str]) -> list[str]:
     """What the arms add, without making a cause of it."""
     facts, helped = [], False
     for arm in _arms(view):
         title = arm.job.title
-        if arm.outcome is None:
+        if arm.outcome is None or arm.outcome.status == Outcome.IDENTICAL:
             continue
         if any(f.severity == FAIL for f in run_check("finite", view, gates, arm).findings):
             facts.append(f"arm {title} ({_override(arm)}) is not finite either")
@@ -82,7 +83,9 @@ def _known(view: PilotView, gates: Gates) -> list[str]:
         gain = _gain(view, arm)
         gained = f", validation {change_text(gain)} against before step 1" if gain else ""
         stayed = "stayed finite to the end" if _complete(arm) else "was finite while it ran"
-        facts.append(f"arm {title} ({_override(arm)}) {stayed}{gained}")
+        facts.append(
+            f"arm {title} ({_override(arm)}) {stayed}{gained}{_no_cure(gates, view, arm, failed)}"
+        )
         better = gain is not None and gain.better(gates.progress.num_se)
         helped = helped or (better and _complete(arm))
     if helped:
@@ -91,7 +94,9 @@ def _known(view: PilotView, gates: Gates) -> list[str]:
 
 
 def find_remedy(view: PilotView, gates: Gates, blocking: Sequence[GateResult]) -> Remedy | None:
-    """The first arm that passes what the baseline failed; proven before proposed; else None.
+    """The arm that passes what the baseline failed, proven before proposed; else None.
+
+    Of several the one with the lowest final validation loss, then the first of the plan.
 
     Only failures of training itself have a remedy among the arms (an exception has to be repaired),
     and an arm is no remedy when any gate fails on it or when its validation did not improve by
@@ -103,7 +108,12 @@ def find_remedy(view: PilotView, gates: Gates, blocking: Sequence[GateResult]) -
     if not failed or not set(failed) <= _TRAINING:
         return None
     found = [r for r in (_remedy(view, gates, arm, failed) for arm in _arms(view)) if r]
-    return next((r for r in found if r.proven), found[0] if found else None)
+    return min(found, key=lambda r: (not r.proven, _final_loss(view, r.arm)), default=None)
+
+
+def _final_loss(view: PilotView, name: str) -> float:
+    final = view.arms[name].validation(view.plan.final_validation)
+    return final.loss if final is not None and math.isfinite(final.loss) else math.inf
 
 
 def judge_arm(view: PilotView, gates: Gates, arm: ArmView) -> tuple[GateResult, ...]:
@@ -147,8 +157,17 @@ def _remedy(view: PilotView, gates: Gates, arm: ArmView, failed: Sequence[str]) 
     )
 
 
+def _no_cure(gates: Gates, view: PilotView, arm: ArmView, failed: Sequence[str]) -> str:
+    """The words for an arm that fails what the baseline fails: this change is not the cure."""
+    on_arm = {gate.name: gate.judged for gate in judge_arm(view, gates, arm)}
+    same = [name for name in failed if on_arm.get(name) == FAIL]
+    return f"; it fails {', '.join(same)} too: not the cure" if same else ""
+
+
 def _arms(view: PilotView) -> list[ArmView]:
-    return [view.arms[n] for n in sorted(view.arms) if n != BASELINE and view.arms[n].job.variable]
+    """The arms with a variable of training, in the plan's order."""
+    arms = sorted(view.arms.values(), key=lambda arm: (arm.job.order, arm.job.arm))
+    return [arm for arm in arms if arm.job.role == ARM and arm.job.variable]
 
 
 def _override(arm: ArmView) -> str:

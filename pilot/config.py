@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from pilot.arms.settings import Arms
 from pilot.errors import ConfigError, Mistake
 from pilot.gates import Count, CountOrZero, Gates, NonNegative, Positive, Section
 from pilot.mistakes import flat_keys, mistake_from
@@ -91,6 +92,7 @@ class Launcher(Section):
     """Where an arm runs."""
 
     name: Literal["local"] = "local"
+    max_parallel: Count | None = None
     num_threads: Count | None = None
     timeout_secs: Positive | None = None
     max_restarts: CountOrZero = 2
@@ -106,6 +108,7 @@ class Config(Section):
     precision: Literal["fp32", "bf16", "fp16", "fp64"] = "fp32"
     engine: EngineConfig
     pilot: PilotConfig
+    arms: Arms
     gates: Gates
     checks: Checks
     tracking: Tracking

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +63,11 @@ class ArmFolder:
     def lineage(self) -> Path:
         """Parent, fork step and checkpoint hash; attempts."""
         return self.root / "lineage.json"
+
+    @property
+    def absence(self) -> Path:
+        """Why an arm has no outcome: its status (lost, not run) and the reason."""
+        return self.root / "absence.json"
 
     @property
     def log(self) -> Path:
@@ -126,6 +130,11 @@ class PilotFolder:
         return self.root / "fingerprint.json"
 
     @property
+    def noise(self) -> Path:
+        """A stored noise floor that replaces the replicas of this pilot."""
+        return self.root / "noise.json"
+
+    @property
     def findings(self) -> Path:
         """Output of judging."""
         return self.root / "findings.jsonl"
@@ -167,7 +176,15 @@ class PilotFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What an arm has to do. ``stop_step`` is the last step of the pilot's own record."""
+    """What an arm has to do. ``stop_step`` is the last step of the pilot's own record.
+
+    ``role``: baseline, arm or replica. ``title`` is its name for people (``lr x1/3``), ``order``
+    its place in every list. ``variable`` is the one key that differs from the baseline, ``value``
+    and ``baseline_value`` its two values as YAML text; ``follows`` the keys that change with it by
+    interpolation. ``fork_step``: the baseline's checkpoint that it starts from (null: from the
+    start); up to there its records are the baseline's. ``may_end_early``: it may end as soon as
+    its difference is decided.
+    """
 
     arm: str
     role: str
@@ -179,12 +196,12 @@ class Job:
     validations: Mapping[str, int]
     checkpoints: Mapping[str, int]
     module_path: str
-
-    @property
-    def title(self) -> str:
-        """The arm's name for people: ``lr_x1_3`` is shown as ``lr x1/3``."""
-        scaled = re.fullmatch(r"lr_x(\d+)_(\d+)", self.arm)
-        return f"lr x{scaled[1]}/{scaled[2]}" if scaled else self.arm.replace("_", " ")
+    title: str = ""
+    order: int = 0
+    baseline_value: str = ""
+    follows: Mapping[str, str] = field(default_factory=dict)
+    fork_step: int | None = None
+    may_end_early: bool = False
 
 
 def count_attempts(folder: ArmFolder) -> int:

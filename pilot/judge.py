@@ -11,12 +11,18 @@
 | ``cause``                     | null, or category, sentence, evidence, known                     |
 | ``remedy``                    | null, or override, arm, status, proven, sentence, judged,        |
 |                               | not_judged                                                       |
-| ``arms``                      | list: name, title, role, variable, value, status, num_steps,     |
+| ``arms``                      | list: name, title, role, order, variable, value, baseline_value, |
+|                               | follows, status, reason, num_steps, num_own_steps, fork_step,    |
 |                               | num_cooldown_steps, num_attempts, final_loss, words, sentence,   |
-|                               | difference to the baseline (value, se, num_examples; nats/token) |
+|                               | difference to the baseline (value, se, num_examples; nats/token),|
+|                               | effect (word, value, half_width, level of the interval,          |
+|                               | reference_loss, basis, num, step)                                |
+| ``margin``                    | sentence, stable_up_to, diverged_at (factors of the rate)        |
+| ``noise``                     | source, sd, sd_steps, num_runs, seed_matters, sentence           |
 | ``coverage``                  | sources, lengths (tokens), extremes, segments, validations:      |
 |                               | planned and seen                                                 |
-| ``cost``                      | num_steps, secs, and per arm (secs by kind)                      |
+| ``cost``                      | num_steps, baseline_steps, ratio, saved (arm, num_steps, why),   |
+|                               | secs, and per arm (secs by kind)                                 |
 | ``not_measured``, ``warnings``| lists of sentences                                               |
 | ``waived``                    | gate to reason                                                   |
 | ``plan``                      | horizon, steps, segments, validations                            |
@@ -37,6 +43,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pilot.arms.tables import arms_in_order, arms_table, margin_table, noise_table
 from pilot.cause import find_cause, find_remedy, judge_arm
 from pilot.checks.coverage_table import coverage_table
 from pilot.checks.registry import (
@@ -61,8 +68,6 @@ from pilot.sentences import (
     why,
 )
 from pilot.tables import (
-    arms_in_order,
-    arms_table,
     checks_table,
     cost_table,
     gates_table,
@@ -111,6 +116,8 @@ def judge(view: PilotView, gates: Gates) -> Judgement:
     tables = {
         "gates": gates_table(judged),
         "arms": arms_table(view),
+        "margin": margin_table(view),
+        "noise": noise_table(view),
         "coverage": coverage_table(view, view.baseline or absent_arm(view)),
         "cost": cost_table(view),
     }

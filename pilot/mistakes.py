@@ -42,6 +42,7 @@ def mistake_from(item: Any, known: Sequence[str]) -> Mistake:
         return Mistake(key=key, value=repr(item["input"]), rule="no such key", remedy=remedy)
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return Mistake(key=key, value="", rule="must be given", remedy=f"add {key}=...")
-    rule = str(item["msg"]).removeprefix("Input ").replace("should be", "must be")
+    rule = str(item["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    rule = rule.replace("should be", "must be")
     remedy = f"set {key} to a value that fits; conf/README.md explains each key"
     return Mistake(key=key, value=repr(item["input"]), rule=rule, remedy=remedy)

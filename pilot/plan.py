@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pilot.arms.price import PlannedArm, count_steps, planned_arms, rows_needed, wall_secs
 from pilot.config import Config
 from pilot.errors import PlanRefused
 from pilot.jsonl import from_json
@@ -47,6 +48,8 @@ class Plan:
 
     ``pilot_steps`` is the number of steps trained before the cool-down branch; ``stop_step`` is the
     last of them. ``final_validation`` names the validation that the gates compare with ``before``.
+    ``num_arm_steps`` are the steps that all planned arms may take, cool-downs included, without the
+    baseline's; ``num_parallel`` arms run at a time, ``num_threads`` each (None: torch's choice).
     """
 
     recipe: str
@@ -64,14 +67,34 @@ class Plan:
     checkpoint_bytes: int
     rows_per_step: int
     num_rows_needed: int
-    num_arms: int
+    arms: tuple[PlannedArm, ...]
+    num_arm_steps: int
+    num_parallel: int
+    num_threads: int | None
     share_of_full_run: float
     expected_secs: float | None
     not_measured: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def num_arms(self) -> int:
+        """Arms that will be run, the baseline not counted."""
+        return sum(not arm.left_out for arm in self.arms)
 
-def make_plan(config: Config, survey: Mapping[str, Any], *, warnings: tuple[str, ...] = ()) -> Plan:
+    @property
+    def price_ratio(self) -> float:
+        """Steps of everything, at most, over the baseline's own: its cool-down is extra too."""
+        whole = self.pilot_steps + self.cooldown_steps + self.num_arm_steps
+        return whole / self.pilot_steps
+
+
+def make_plan(
+    config: Config,
+    survey: Mapping[str, Any],
+    *,
+    warnings: tuple[str, ...] = (),
+    has_noise_floor: bool = False,
+) -> Plan:
     """Plan the pilot of ``config``.
 
     Args:
@@ -79,6 +102,7 @@ def make_plan(config: Config, survey: Mapping[str, Any], *, warnings: tuple[str,
         survey: ``survey.json``: ``num_train_rows``, ``checkpoint_bytes``, ``timing`` (seconds),
             ``validation_rows`` and ``failure``.
         warnings: what the configuration's author should know; printed with the plan.
+        has_noise_floor: a stored one replaces the replicas.
 
     Raises:
         PlanRefused: with every reason and its numbers.
@@ -90,10 +114,14 @@ def make_plan(config: Config, survey: Mapping[str, Any], *, warnings: tuple[str,
     cooldown = 0 if _cooled(schedule, whole, stop) else config.pilot.cooldown_steps
     rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
     validations = _validations(schedule, start, stop, cooldown)
-    secs = _expected_secs(config, survey, stop - start, cooldown, len(validations))
-    reasons = refusals(config, survey, schedule, start, stop, num_peak, cooldown, secs)
+    arm_secs = _arm_secs(survey, stop - start, cooldown, len(validations))
+    at_once = int(survey.get("num_parallel") or 1)
+    arms = planned_arms(config, stop - start + cooldown, arm_secs, at_once, has_noise_floor)
+    least = wall_secs(arm_secs, 1 + any(arm.is_reference for arm in arms), at_once)
+    reasons = refusals(config, survey, schedule, start, stop, num_peak, cooldown, least)
     if reasons:
         raise PlanRefused(reasons)
+    num_runs = 1 + sum(not arm.left_out for arm in arms)
     return Plan(
         recipe=str(config.recipe["name"]),
         schedule=schedule,
@@ -109,10 +137,13 @@ def make_plan(config: Config, survey: Mapping[str, Any], *, warnings: tuple[str,
         checkpoints=_checkpoints(config, survey, schedule, start, stop),
         checkpoint_bytes=int(survey.get("checkpoint_bytes") or 0),
         rows_per_step=rows_per_step,
-        num_rows_needed=(stop - start + cooldown) * rows_per_step,
-        num_arms=1,
+        num_rows_needed=rows_needed(config, stop - start + cooldown),
+        arms=arms,
+        num_arm_steps=count_steps(arms),
+        num_parallel=at_once,
+        num_threads=survey.get("num_threads_per_arm"),
         share_of_full_run=(stop - start) / (schedule.schedule_steps - start),
-        expected_secs=secs,
+        expected_secs=wall_secs(arm_secs, num_runs, at_once),
         not_measured=not_measured(config, survey),
         warnings=(*warnings, *plan_warnings(config, survey, start)),
     )
@@ -143,6 +174,7 @@ def read_plan(data: Mapping[str, Any]) -> Plan:
     values = dict(data)
     values["schedule"] = from_json(Schedule, values["schedule"])
     values["segments"] = [from_json(Segment, item) for item in values["segments"]]
+    values["arms"] = [from_json(PlannedArm, item) for item in values["arms"]]
     return from_json(Plan, values)
 
 
@@ -236,15 +268,15 @@ def _checkpoints(
     return {"peak_end": stop} if too_big else pinned
 
 
-def _expected_secs(
-    config: Config, survey: Mapping[str, Any], steps: int, cooldown: int, num_validations: int
+def _arm_secs(
+    survey: Mapping[str, Any], steps: int, cooldown: int, num_validations: int
 ) -> float | None:
+    """Seconds of one whole arm, or None where no step could be timed."""
     timing = survey.get("timing") or {}
     if "step_secs" not in timing:
         return None
-    per_arm = (
+    return (
         float(timing["start_secs"])
         + (steps + cooldown) * float(timing["step_secs"])
         + num_validations * float(timing["validation_secs"])
     )
-    return 2.0 * per_arm + 2.0 * float(timing["step_secs"])  # baseline, one arm, the floor

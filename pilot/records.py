@@ -91,11 +91,15 @@ class Outcome:
     """How an arm ended; its completion marker (``outcome.json``).
 
     ``status``: ``completed``, ``stopped`` (non-finite: going on would measure nothing),
-    ``exception`` or ``out_of_memory`` (the recipe's; with place, step, rows and message).
+    ``decided`` (its difference to the baseline was decided before its end), ``identical`` (provably
+    the baseline: not run, or not further), ``exception`` or ``out_of_memory`` (the recipe's; with
+    place, step, rows and message).
     """
 
     COMPLETED: ClassVar[str] = "completed"
     STOPPED: ClassVar[str] = "stopped"
+    DECIDED: ClassVar[str] = "decided"
+    IDENTICAL: ClassVar[str] = "identical"
     EXCEPTION: ClassVar[str] = "exception"
     OUT_OF_MEMORY: ClassVar[str] = "out_of_memory"
 

@@ -33,7 +33,7 @@ def refusals(
     if limit is not None and secs is not None and secs > limit:
         reasons.append(
             f"pilot.budget_secs = {limit:g} is less than the expected {secs:.0f} s "
-            f"(baseline and one arm of {needed} steps each); raise it or shorten the pilot"
+            f"(baseline and reference arm, {needed} steps each); raise it or shorten the pilot"
         )
     if num_peak == 0:
         reasons.append(_no_peak(schedule, start))

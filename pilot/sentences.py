@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from pilot.arms.tables import arms_in_order
 from pilot.cause import Remedy
 from pilot.checks.common import plural
 from pilot.checks.registry import (
@@ -17,7 +18,6 @@ from pilot.checks.registry import (
     unknown_names,
 )
 from pilot.records import Finding
-from pilot.tables import arms_in_order
 from pilot.verdict import GO, NO_GO, NOT_MEASURED, PASS, WAIVED, GateResult
 from pilot.view import PilotView
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import yaml
 
+from pilot.arms.specs import arm_specs
 from pilot.config import Config, validate
 from pilot.data.audit import audit_rows
 from pilot.engines.base import Observer
@@ -28,6 +29,8 @@ from pilot.entry import run_guarded
 from pilot.errors import PilotError, RecipeFailure, UsageError
 from pilot.folder import PilotFolder, read_json
 from pilot.jsonl import write_json
+from pilot.launchers.parallel import fitting, num_cores, parallelism
+from pilot.memory import memory_limit_bytes, peak_memory_bytes
 from pilot.recipe import Recipe, RecipeHandle, RowFacts
 
 _TIMED_STEPS = 3
@@ -44,8 +47,11 @@ def run_survey(root: Path, *, rows_only: bool = False) -> int:
 
 def _survey(folder: PilotFolder, rows_only: bool) -> int:
     config = validate(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
-    if config.launcher.num_threads:
-        torch.set_num_threads(config.launcher.num_threads)
+    device = pick_device(config.engine.device)
+    num_runs = 1 + len(arm_specs(config))
+    at_once, threads = parallelism(config.launcher, device.type, num_cores(), num_runs)
+    if threads:
+        torch.set_num_threads(threads)
     start = read_json(folder.start)
     handle = RecipeHandle(
         module_path=Path(start["module_path"]),
@@ -69,9 +75,18 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         **model_facts,
         "label_audit": _audit(recipe, model_facts),
         "num_threads": torch.get_num_threads(),
+        "num_threads_per_arm": threads,
+        "num_parallel": 1 if rows_only else _fitting(config, at_once, device),
     }
     write_json(folder.survey, survey)
     return 0
+
+
+def _fitting(config: Config, at_once: int, device: torch.device) -> int:
+    """Runs at a time that memory allows; what the configuration says is taken as it is."""
+    if config.launcher.max_parallel is not None:
+        return at_once
+    return fitting(at_once, peak_memory_bytes(device), memory_limit_bytes(device))
 
 
 def _build(handle: RecipeHandle) -> Recipe:

@@ -10,12 +10,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pilot.checks.common import change_text, last_validations, num, plural
+from pilot.arms.tables import arms_in_order, difference_dict, saved_steps
+from pilot.checks.common import last_validations
 from pilot.checks.registry import CheckResult, all_checks
-from pilot.compare import Difference, paired_difference
-from pilot.folder import BASELINE
 from pilot.plan import BEFORE
-from pilot.records import Outcome, ValidationRecord
 from pilot.verdict import GateResult
 from pilot.view import ArmView, PilotView
 
@@ -31,85 +29,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [rounded(item) for item in value]
     return value
-
-
-def arms_in_order(view: PilotView) -> list[ArmView]:
-    """The baseline first, the others by name."""
-    names = sorted(view.arms, key=lambda name: (name != BASELINE, name))
-    return [view.arms[name] for name in names]
-
-
-def arms_table(view: PilotView) -> list[dict[str, Any]]:
-    """One row per arm: what it changed, how it ended, its final loss against the baseline's."""
-    baseline = view.baseline
-    reference = baseline.validation(view.plan.final_validation) if baseline else None
-    return [_arm_row(view, arm, reference) for arm in arms_in_order(view)]
-
-
-def _arm_row(view: PilotView, arm: ArmView, reference: ValidationRecord | None) -> dict[str, Any]:
-    final = arm.validation(view.plan.final_validation)
-    same = arm.job.arm == BASELINE
-    change = None if same else _difference(reference, final)
-    status = _status(arm)
-    row = {
-        "name": arm.job.arm,
-        "title": arm.job.title,
-        "role": arm.job.role,
-        "variable": arm.job.variable,
-        "value": arm.job.value,
-        "status": status,
-        "num_steps": len(arm.steps),
-        "num_cooldown_steps": len(arm.cooldown),
-        "num_attempts": arm.num_attempts,
-        "final_loss": final.loss if final else None,
-        "difference": _as_dict(change),
-        "words": "" if same else _words(arm, change),
-    }
-    return {**row, "sentence": _sentence(row, change)}
-
-
-def _status(arm: ArmView) -> str:
-    if arm.outcome is not None:
-        return arm.outcome.status
-    return "lost" if arm.num_attempts else "not run"
-
-
-def _words(arm: ArmView, change: Difference | None) -> str:
-    """How the arm compares; without replicas there is no noise floor, so no better or worse."""
-    if arm.outcome is not None and arm.outcome.status == Outcome.STOPPED:
-        return "diverged"
-    if change is None or not math.isfinite(change.value):
-        return "not compared"
-    size = "same" if change.value == 0.0 else ("larger" if change.value > 0.0 else "smaller")
-    return f"{size} loss, noise unknown"
-
-
-def _sentence(row: Mapping[str, Any], change: Difference | None) -> str:
-    text = f"{row['title']}: {row['status'].replace('_', ' ')}, {plural(row['num_steps'], 'step')}"
-    if row["num_attempts"] > 1:
-        text += f" in {row['num_attempts']} attempts"
-    if row["variable"]:
-        text = f"{text}, {row['variable']}={row['value']}"
-    if row["final_loss"] is not None:
-        text += f", validation {num(row['final_loss'])}"
-    if change is not None:
-        text += f", against the baseline {change_text(change)}: {row['words']}"
-    return text
-
-
-def _difference(a: ValidationRecord | None, b: ValidationRecord | None) -> Difference | None:
-    if a is None or b is None:
-        return None
-    try:
-        return paired_difference(a, b)
-    except ValueError:
-        return None
-
-
-def _as_dict(change: Difference | None) -> dict[str, Any] | None:
-    if change is None:
-        return None
-    return {"value": change.value, "se": change.se, "num_examples": change.num_examples}
 
 
 def validations_table(view: PilotView) -> list[dict[str, Any]]:
@@ -130,14 +49,17 @@ def _validation_rows(arm: ArmView) -> Iterator[dict[str, Any]]:
             "loss": record.loss,
             "num_examples": len(record.token_counts),
             "num_tokens": sum(record.token_counts),
-            "difference": None if at == BEFORE else _as_dict(_difference(before, record)),
+            "difference": None if at == BEFORE else difference_dict(before, record),
         }
 
 
 def cost_table(view: PilotView) -> dict[str, Any]:
     """Optimizer steps and seconds of the whole pilot and of each arm, by kind of work.
 
-    Work of attempts that were lost is in the seconds, not in the steps.
+    ``num_steps`` counts what was trained: an arm that starts from a state of the baseline, ends
+    early or is identical costs less than a whole one (``saved``). ``ratio`` is all of it over the
+    baseline's own steps without its cool-down. Work of attempts that were lost is in the seconds,
+    not in the steps.
     """
     items: list[dict[str, Any]] = []
     for arm in arms_in_order(view):
@@ -148,15 +70,18 @@ def cost_table(view: PilotView) -> dict[str, Any]:
         items.append(
             {
                 "arm": arm.job.arm,
-                "num_steps": len(arm.steps),
-                "num_cooldown_steps": len(arm.cooldown),
+                "num_steps": arm.num_own_steps,
                 "num_attempts": arm.num_attempts,
                 "secs": sum(secs.values()),
                 "secs_by_kind": dict(sorted(secs.items())),
             }
         )
+    total = sum(item["num_steps"] for item in items)
     return {
-        "num_steps": sum(i["num_steps"] + i["num_cooldown_steps"] for i in items),
+        "num_steps": total,
+        "baseline_steps": view.plan.pilot_steps,
+        "ratio": total / view.plan.pilot_steps,
+        "saved": saved_steps(view),
         "secs": sum(i["secs"] for i in items),
         "arms": items,
     }

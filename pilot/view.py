@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,12 @@ from pilot.records import Evidence, Outcome, Resource, StepRecord, ValidationRec
 
 @dataclass(frozen=True, kw_only=True)
 class ArmView:
-    """All that is known of one arm, joined over its attempts."""
+    """All that is known of one arm, joined over its attempts.
+
+    The records of a forked arm begin with the baseline's, those of an identical one are the
+    baseline's. ``num_own_steps`` counts the steps it trained itself, cool-down included;
+    ``absence`` says why there is no outcome (status ``lost`` or ``not run``, and the reason).
+    """
 
     job: Job
     steps: tuple[StepRecord, ...]
@@ -33,6 +38,9 @@ class ArmView:
     resources: tuple[Resource, ...]
     outcome: Outcome | None
     num_attempts: int
+    num_own_steps: int = 0
+    absence: Mapping[str, str] = field(default_factory=dict)
+    lineage: Mapping[str, Any] = field(default_factory=dict)
 
     def validation(self, at: str) -> ValidationRecord | None:
         """The primary validation at a planned place; the last attempt wins."""
@@ -59,7 +67,8 @@ class RowTable:
 class PilotView:
     """A whole pilot as read from its folder: the only input of judging, beside the gates.
 
-    ``words`` are the overrides of the command line that began it.
+    ``words`` are the overrides of the command line that began it; ``stored_noise`` is the noise
+    floor that replaced the replicas, if one did.
     """
 
     config: Mapping[str, Any]
@@ -69,6 +78,7 @@ class PilotView:
     fingerprint: Mapping[str, Any]
     arms: Mapping[str, ArmView]
     words: tuple[str, ...] = ()
+    stored_noise: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def baseline(self) -> ArmView | None:
@@ -104,15 +114,20 @@ def _load(root: Path, folder: PilotFolder) -> PilotView:
     import yaml
 
     survey = read_json(folder.survey)
-    arms = sorted(p for p in (root / "arms").glob("*") if (p / "job.json").is_file())
+    paths = sorted(p for p in (root / "arms").glob("*") if (p / "job.json").is_file())
+    arms = {path.name: load_arm(path) for path in paths}
+    baseline = arms.get(BASELINE)
+    if baseline is not None:
+        arms = {n: a if n == BASELINE else join_fork(baseline, a) for n, a in arms.items()}
     return PilotView(
         config=yaml.safe_load(folder.config.read_text(encoding="utf-8")),
         plan=read_plan(read_json(folder.plan)),
         survey=survey,
         rows=load_rows(folder, survey),
         fingerprint=read_json(folder.fingerprint) if folder.fingerprint.is_file() else {},
-        arms={path.name: load_arm(path) for path in arms},
+        arms=arms,
         words=tuple(read_json(folder.start).get("words") or ()) if folder.start.is_file() else (),
+        stored_noise=read_json(folder.noise) if folder.noise.is_file() else {},
     )
 
 
@@ -133,13 +148,42 @@ def load_arm(root: Path) -> ArmView:
     attempts = count_attempts(folder)
     numbers = range(1, attempts + 1)
     outcome = read_json(folder.outcome) if folder.outcome.is_file() else None
+    steps = tuple(join_attempts(read_jsonl(folder.steps(n), StepRecord) for n in numbers))
+    cooldown = tuple(join_attempts(read_jsonl(folder.cooldown(n), StepRecord) for n in numbers))
     return ArmView(
         job=from_json(Job, read_json(folder.job)),
-        steps=tuple(join_attempts(read_jsonl(folder.steps(n), StepRecord) for n in numbers)),
-        cooldown=tuple(join_attempts(read_jsonl(folder.cooldown(n), StepRecord) for n in numbers)),
+        steps=steps,
+        cooldown=cooldown,
         validations=tuple(read_jsonl(folder.validations, ValidationRecord)),
         evidence=tuple(read_jsonl(folder.evidence, Evidence)),
         resources=tuple(read_jsonl(folder.resources, Resource)),
         outcome=from_json(Outcome, outcome) if outcome else None,
         num_attempts=attempts,
+        num_own_steps=len(steps) + len(cooldown),
+        absence=read_json(folder.absence) if folder.absence.is_file() else {},
+        lineage=read_json(folder.lineage) if folder.lineage.is_file() else {},
+    )
+
+
+def join_fork(baseline: ArmView, arm: ArmView) -> ArmView:
+    """``arm`` with the records that it shares with the baseline.
+
+    A forked arm has the baseline's steps and validations up to its fork, an identical one all of
+    them, and its evidence too.
+    """
+    if arm.outcome is not None and arm.outcome.status == Outcome.IDENTICAL:
+        return replace(
+            arm,
+            steps=baseline.steps,
+            cooldown=baseline.cooldown,
+            validations=baseline.validations,
+            evidence=(*arm.evidence, *baseline.evidence),
+        )
+    fork = arm.job.fork_step
+    if fork is None or not arm.num_attempts:
+        return arm
+    return replace(
+        arm,
+        steps=(*(r for r in baseline.steps if r.step <= fork), *arm.steps),
+        validations=(*(v for v in baseline.validations if v.step <= fork), *arm.validations),
     )

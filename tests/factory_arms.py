@@ -59,6 +59,7 @@ def make_arm(
         resources=tuple(_resources(steps, cooldown, memory_limit_bytes)),
         outcome=_outcome(outcome, complete, stop),
         num_attempts=1,
+        num_own_steps=len(steps) + len(cooldown),
     )
 
 
@@ -80,6 +81,8 @@ def _job(plan: Plan, name: str, variable: str, value: str) -> Job:
         validations=plan.validations,
         checkpoints=plan.checkpoints if name == BASELINE else {},
         module_path="recipes/synthetic.py",
+        title=name.replace("_", " ").replace("x1 3", "x1/3").replace("x1 10", "x1/10"),
+        order=0 if name == BASELINE else 1,
     )
 
 

@@ -49,6 +49,7 @@ def config_tree(**overrides: Any) -> dict[str, Any]:
         "precision": "fp32",
         "engine": {"name": "native", "device": "cpu"},
         "pilot": {"min_peak_steps": 36, "cooldown_steps": 8, "validation_rows": 64},
+        "arms": {},
         "gates": copy.deepcopy(GATE_DEFAULTS),
         "checks": {"skip": []},
         "tracking": {"uri": None},

@@ -163,10 +163,10 @@ MUTATIONS = (
     ),
     Mutation(
         "token_weight_dropped_in_comparison",
-        "pilot/compare.py",
+        "pilot/compare/paired.py",
         "residual = change - value * counts",
         "residual = change - value * counts.mean()",
-        "tests/test_compare.py",
+        "tests/compare/test_paired.py",
     ),
     Mutation(
         "progress_never_fails",

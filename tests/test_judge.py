@@ -177,14 +177,15 @@ def test_the_verdict_has_its_documented_keys() -> None:
     verdict = judged(build_view()).verdict
     assert set(verdict) == {
         "schema_version", "verdict", "exit_code", "why", "next", "cause", "remedy",
-        "not_measured", "warnings", "gates", "arms", "coverage", "cost", "waived", "plan",
-        "fingerprint",
+        "not_measured", "warnings", "gates", "arms", "margin", "noise", "coverage", "cost",
+        "waived", "plan", "fingerprint",
     }  # fmt: skip
     assert verdict["schema_version"] == 1
     assert verdict["fingerprint"] == {"recipe": "0123", "data": "4567", "world_size": 1}
     assert verdict["plan"]["pilot_steps"] == 48
     assert set(judged(build_view()).result) == {
-        "schema_version", "checks", "gates", "arms", "coverage", "cost", "arm_gates", "validations"
+        "schema_version", "checks", "gates", "arms", "margin", "noise", "coverage", "cost",
+        "arm_gates", "validations",
     }  # fmt: skip
 
 

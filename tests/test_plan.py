@@ -42,8 +42,10 @@ def test_the_usual_shape() -> None:
     assert p.final_validation == "cooldown_end" and not p.whole_run
     assert p.num_rows_needed == 194 * 8
     assert p.share_of_full_run == pytest.approx(158 / 1500)
-    # baseline and one arm: start, 194 steps, 4 validations; and the floor's two steps
-    assert p.expected_secs == pytest.approx(2 * (2.0 + 19.4 + 4.0) + 0.2)
+    # baseline and six arms, one after the other: start, 194 steps, 4 validations
+    assert p.num_arms == 6 and p.num_arm_steps == 6 * 194
+    assert p.price_ratio == pytest.approx(7 * 194 / 158)
+    assert p.expected_secs == pytest.approx(7 * (2.0 + 19.4 + 4.0))
     rates = [(s.first_learning_rate, s.last_learning_rate) for s in p.segments]
     assert rates[0] == (0.0, pytest.approx(0.1 * 29 / 30))
     assert rates[1][0] == 0.1 and 0.9 * 0.1 < rates[1][1] < 0.1

@@ -23,9 +23,10 @@ def test_arms_carry_the_paired_difference() -> None:
     assert lower["difference"]["num_examples"] == 64 and lower["difference"]["se"] > 0
     assert lower["words"] == "larger loss, noise unknown"
     assert lower["sentence"].startswith(
-        "lr x1/3: completed, 48 steps, optim.learning_rate=0.001, validation 2.1, "
-        "against the baseline +0.1 (SE "
+        "lr x1/3 (optim.learning_rate=0.001): larger loss, noise unknown; "
     )
+    assert lower["effect"]["basis"] == "validation"
+    assert lower["effect"]["value"] == pytest.approx(0.1)
 
 
 def test_words_of_arms_follow_the_sign() -> None:
@@ -37,7 +38,7 @@ def test_words_of_arms_follow_the_sign() -> None:
     same = build_view()
     assert same.baseline is not None
     view = with_arm(same, LOWER, validations=same.baseline.validations)
-    assert judged(view).verdict["arms"][1]["words"] == "same loss, noise unknown"
+    assert judged(view).verdict["arms"][1]["words"] == "no difference"
 
 
 def test_an_arm_that_was_not_run() -> None:
@@ -52,6 +53,8 @@ def test_an_arm_that_was_not_run() -> None:
 def test_cost_is_itemised() -> None:
     cost = judged(build_view()).verdict["cost"]
     assert cost["num_steps"] == 2 * (48 + 8)
+    assert cost["baseline_steps"] == 48 and cost["ratio"] == pytest.approx(112 / 48, rel=1e-5)
+    assert cost["saved"] == []
     assert cost["secs"] == pytest.approx(2 * (1.0 + 56 * 0.05 + 0.4 + 0.1))
     assert cost["arms"][0]["secs_by_kind"] == {
         "checkpoint": 0.1, "start": 1.0, "step": 2.8, "validation": 0.4

@@ -30,10 +30,11 @@ _TREE: dict[str, Any] = {
     "precision": "fp32",
     "engine": {},
     "pilot": {"min_peak_steps": 16, "cooldown_steps": 4},
+    "arms": {},
     "gates": {name: {} for name in _GATES},
     "checks": {},
     "tracking": {},
-    "launcher": {},
+    "launcher": {"max_parallel": 1},
     "out_dir": "out",
 }
 

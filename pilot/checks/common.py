@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pilot.compare import Difference
+from pilot.compare.paired import Difference
 from pilot.records import ValidationRecord
 from pilot.view import ArmView, PilotView
 

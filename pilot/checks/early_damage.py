@@ -46,8 +46,8 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     series = [(r.step, r.loss) for r in arm.steps if math.isfinite(r.loss)]
     if len(series) < gate.smooth_steps + gate.hold_steps - 1:
         return not_measured(f"{len(series)} finite losses are too few", limit)
-    smooth = _smoothed(series, gate.smooth_steps)
-    step = _first_hold(smooth, gate.max_loss_ratio * first, gate.hold_steps)
+    smooth = smoothed(series, gate.smooth_steps)
+    step = first_hold(smooth, gate.max_loss_ratio * first, gate.hold_steps)
     worst = max(value for _, value in smooth) / first
     text = f"smoothed loss was at most {num(worst)} x its value at step {series[0][0]}"
     numbers = {"worst_ratio": worst, "first_loss": first, "step": step}
@@ -59,7 +59,8 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     )
 
 
-def _smoothed(series: list[tuple[int, float]], width: int) -> list[tuple[int, float]]:
+def smoothed(series: list[tuple[int, float]], width: int) -> list[tuple[int, float]]:
+    """The median of the last ``width`` values at each (step, value), full windows only."""
     values = [value for _, value in series]
     return [
         (series[end - 1][0], float(median(values[end - width : end])))
@@ -67,7 +68,7 @@ def _smoothed(series: list[tuple[int, float]], width: int) -> list[tuple[int, fl
     ]
 
 
-def _first_hold(smooth: list[tuple[int, float]], bound: float, hold: int) -> int | None:
+def first_hold(smooth: list[tuple[int, float]], bound: float, hold: int) -> int | None:
     """The step at which the smoothed loss has been above ``bound`` for ``hold`` steps."""
     run = 0
     for step, value in smooth:

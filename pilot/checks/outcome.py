@@ -35,6 +35,10 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
         text = f"stopped after step {outcome.last_step} because it is not finite: see finite"
     elif outcome.status == Outcome.COMPLETED:
         text = f"completed: {plural(len(arm.steps), 'step')}, last step {outcome.last_step}"
+    elif outcome.status == Outcome.DECIDED:
+        text = f"ended at step {outcome.last_step}: decided ({outcome.message})"
+    elif outcome.status == Outcome.IDENTICAL:
+        text = f"not run further than step {outcome.last_step}: {outcome.message}"
     else:
         return _result(_unknown(outcome))
     return CheckResult(measured=True, sentence=text, limit=LIMIT)

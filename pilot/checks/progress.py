@@ -40,7 +40,7 @@ from pilot.checks.registry import (
     not_measured,
     register,
 )
-from pilot.compare import MIN_EXAMPLES, Difference, paired_difference
+from pilot.compare.paired import MIN_EXAMPLES, Difference, paired_difference
 from pilot.gates import Gates, ProgressGate
 from pilot.plan import BEFORE
 from pilot.records import Finding, ValidationRecord

@@ -124,6 +124,7 @@ def absent_arm(view: PilotView) -> ArmView:
         validations=plan.validations,
         checkpoints={},
         module_path="",
+        title=BASELINE,
     )
     return ArmView(
         job=job,

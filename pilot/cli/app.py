@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,8 +13,8 @@ from pilot.mistakes import nearest
 
 # Flags that only show something: Hydra does that as it is.
 _HANDED = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
-_KNOWN = (*_HANDED, "--config-dir", "--help", "--version")
 _MULTIRUN = ("-m", "--multirun")
+_KNOWN = (*_HANDED, *_MULTIRUN, "--config-dir", "--help", "--version")
 INTERRUPTED = 130  # what a shell shows after Ctrl-C: 128 + SIGINT
 
 
@@ -26,12 +25,14 @@ def run(given: Sequence[str]) -> int:
         UsageError: a flag, the configuration or the folder is wrong.
     """
     config_dir, words = _take_config_dir(list(given))
+    multirun = any(word in _MULTIRUN for word in words)
+    words = [word for word in words if word not in _MULTIRUN]
     flags = [word for word in words if word.startswith("-")]
     if any(flag.split("=")[0] in _HANDED for flag in flags):
-        return _hand_over(words, config_dir)
+        return _hand_over(words, config_dir, multirun)
     for flag in flags:
         _refuse(flag)
-    return _pilot(words, config_dir)
+    return _pilot(words, config_dir, multirun)
 
 
 def _take_config_dir(words: list[str]) -> tuple[Path | None, list[str]]:
@@ -51,33 +52,29 @@ def _take_config_dir(words: list[str]) -> tuple[Path | None, list[str]]:
 
 
 def _refuse(flag: str) -> None:
-    if flag in _MULTIRUN:
-        raise UsageError(
-            f"{flag}: several runs at once are not part of this version\n"
-            "    remedy: run one pilot per value"
-        )
     near = nearest(flag, _KNOWN)
     hint = f"did you mean {near}?" if near else "python -m pilot --help lists the flags"
     raise UsageError(f"{flag}: no such flag\n    remedy: {hint}")
 
 
-def _pilot(words: Sequence[str], config_dir: Path | None) -> int:
+def _pilot(words: Sequence[str], config_dir: Path | None, multirun: bool) -> int:
     from pilot.cli.compose import compose
     from pilot.cli.outdir import claim
-    from pilot.launchers.local import Terminated
+    from pilot.cli.sweeps import quoted
+    from pilot.launchers.processes import Terminated
 
     start = Path.cwd()
-    composed = compose(words, start, config_dir)
+    composed = compose(words, start, config_dir, multirun=multirun)
     root = start / str(composed.tree["out_dir"])
     claim(root)
     # The folder is pinned: a name with the time in it must not be made a second time.
     kept = [text for text in composed.overrides if not text.lstrip("+").startswith("out_dir=")]
-    overrides = [*kept, f"out_dir={_quoted(str(root))}"]
+    overrides = [*kept, f"out_dir={quoted(str(root))}"]
     results: list[int | BaseException] = []
 
     def task(cfg: Any) -> None:
         try:
-            results.append(_campaign(cfg, root, composed.notes, words))
+            results.append(_campaign(cfg, root, composed.notes, composed.words))
         except Exception as error:  # Hydra would show it as a failed job, with its own exit code
             results.append(error)
 
@@ -105,10 +102,16 @@ def _campaign(cfg: Any, root: Path, notes: tuple[str, ...], words: Sequence[str]
     return int(campaign.start(tree, OmegaConf.to_yaml(cfg), root, notes, words=given))
 
 
-def _hand_over(words: list[str], config_dir: Path | None) -> int:
+def _hand_over(words: list[str], config_dir: Path | None, multirun: bool) -> int:
     from pilot.cli.search import use_user_dirs
 
     use_user_dirs(Path.cwd(), config_dir)
+    if multirun:  # what is shown is what would run: the lists as arms
+        from pilot.cli.compose import compose
+
+        given = [word for word in words if "=" in word and not word.startswith("-")]
+        composed = compose(given, Path.cwd(), config_dir, multirun=True)
+        words = [*(word for word in words if word not in given), *composed.overrides]
     try:
         _hydra(lambda cfg: None, words)
     except SystemExit as stop:  # nothing runs here: whatever Hydra complains of is the command line
@@ -128,9 +131,3 @@ def _hydra(task: Callable[[Any], None], words: Sequence[str]) -> None:
         app(task)()
     finally:
         sys.argv = before
-
-
-def _quoted(text: str) -> str:
-    """``text`` in quotes of Hydra's grammar: backslashes count only in front of a quote."""
-    escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
-    return "'" + re.sub(r"(\\+)$", r"\1\1", escaped) + "'"

@@ -14,11 +14,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from pilot.arms.specs import ADDED, node_at
+from pilot.cli.arms import Baseline, check_arms
 from pilot.cli.keys import check_keys, for_hydra
 from pilot.cli.overrides import RECIPE, Sorted, sort_overrides
 from pilot.cli.search import hydra_session, use_user_dirs
-from pilot.cli.settings import check_optimizer, check_recipe, check_skipped, known_settings
-from pilot.config import find_mistakes
+from pilot.cli.settings import check_tree, known_settings
+from pilot.cli.sweeps import Listed, add_override
 from pilot.errors import ConfigError, Mistake
 from pilot.recipe import find_module
 
@@ -32,49 +34,70 @@ class Composed:
     """A configuration without mistakes.
 
     ``tree`` is resolved, ``overrides`` is what Hydra has to be given for it, ``notes`` is what its
-    author should know.
+    author should know, ``words`` is what was given for the recipe as it stands, without lists.
     """
 
     tree: dict[str, Any]
     overrides: tuple[str, ...]
     module_path: Path
     notes: tuple[str, ...]
+    words: tuple[str, ...]
 
 
-def compose(given: Sequence[str], start: Path, config_dir: Path | None = None) -> Composed:
+@dataclass(frozen=True, kw_only=True)
+class _Composition:
+    """What Hydra makes of the overrides; ``tree`` is None when it does not compose or resolve."""
+
+    overrides: list[str]
+    unresolved: dict[str, Any]
+    tree: dict[str, Any] | None
+    mistakes: list[Mistake]
+
+
+def compose(
+    given: Sequence[str], start: Path, config_dir: Path | None = None, *, multirun: bool = False
+) -> Composed:
     """Compose the recipe and overrides ``given`` on the command line.
 
     Args:
         given: ``+recipe=NAME``, ``group=option``, ``key=value``.
         start: the user's directory: ``start/conf`` and ``start/recipes`` are looked at too.
         config_dir: another folder with groups.
+        multirun: ``key=value,value`` makes each value an arm around the recipe.
 
     Raises:
-        ConfigError: with every mistake, of form, choice, key, type, bound and recipe.
+        ConfigError: with every mistake, of form, choice, key, type, bound, recipe and arm.
         FolderError: ``config_dir`` is not a folder.
     """
     use_user_dirs(start, config_dir)
     with hydra_session():
-        parts = sort_overrides(given, _groups())
-        mistakes = list(parts.mistakes)
+        parts = sort_overrides(given, _groups(), multirun=multirun)
         base, failed = _try_compose(_choices(parts))
         if base is None:
-            raise ConfigError([*mistakes, *failed])
-        module, failed = _module(base, parts, start)
-        mistakes += failed
+            raise ConfigError([*parts.mistakes, *failed])
+        module, wrong_module = _module(base, parts, start)
         settings = known_settings(module) if module else []
-        plain = OmegaConf.to_container(base, resolve=False)
-        good, failed = check_keys(parts.values, plain, settings, parts.recipe is not None)
-        mistakes += failed
-        overrides = [*_choices(parts), *for_hydra(good, plain)]
-        tree, failed = _resolve(overrides)
-        mistakes += failed
-        if tree is not None:
-            mistakes = _joined(mistakes, _judge(tree, module, parts.recipe is not None))
-        if mistakes or tree is None or module is None:
+        overrides, listed, wrong_keys = _checked(parts, base, settings)
+        made = _compose_all(overrides, listed)
+        mistakes = [*parts.mistakes, *wrong_module, *wrong_keys, *made.mistakes]
+        notes: list[str] = []
+        if made.tree is not None:
+            found, notes = _judge(made, listed, module, settings, parts.recipe is not None)
+            mistakes = _joined(mistakes, found)
+        if mistakes or made.tree is None or module is None:
             raise ConfigError(mistakes)
-        notes = _notes(parts)
-    return Composed(tree=tree, overrides=tuple(overrides), module_path=module, notes=notes)
+        return Composed(
+            tree=made.tree,
+            overrides=tuple(made.overrides),
+            module_path=module,
+            notes=(*_notes(parts), *notes),
+            words=_without_lists(given, parts),
+        )
+
+
+def _without_lists(given: Sequence[str], parts: Sorted) -> tuple[str, ...]:
+    lists = [item.override.input_line for item in parts.listed]
+    return tuple(word for word in given if word not in lists)
 
 
 def _groups() -> dict[str, list[str]]:
@@ -116,13 +139,29 @@ def _module(base: DictConfig, parts: Sorted, start: Path) -> tuple[Path | None, 
         return None, list(error.mistakes)
 
 
-def _resolve(overrides: Sequence[str]) -> tuple[dict[str, Any] | None, list[Mistake]]:
+def _checked(
+    parts: Sorted, base: DictConfig, settings: Sequence[str]
+) -> tuple[list[str], list[Listed], list[Mistake]]:
+    """Overrides for Hydra and lists whose keys are right, and the mistakes of the others."""
+    plain = OmegaConf.to_container(base, resolve=False)
+    has_recipe = parts.recipe is not None
+    values, wrong = check_keys(parts.values, plain, settings, has_recipe)
+    lists = [item.override for item in parts.listed]
+    good, more = check_keys(lists, plain, settings, has_recipe)
+    listed = [item for item in parts.listed if item.override in good]
+    return [*_choices(parts), *for_hydra(values, plain)], listed, [*wrong, *more]
+
+
+def _compose_all(overrides: list[str], listed: Sequence[Listed]) -> _Composition:
     cfg, failed = _try_compose(overrides)
     if cfg is None:
-        return None, failed
+        return _Composition(overrides=overrides, unresolved={}, tree=None, mistakes=failed)
     missing: list[Mistake] = []
+    if listed:
+        overrides, missing = _with_lists(cfg, overrides, listed)
+    tree: Any = None
     try:
-        missing = [
+        missing += [
             Mistake(key=key, value="???", rule="must be given", remedy=f"add {key}=...")
             for key in sorted(OmegaConf.missing_keys(cfg))
         ]
@@ -130,25 +169,52 @@ def _resolve(overrides: Sequence[str]) -> tuple[dict[str, Any] | None, list[Mist
     except OmegaConfBaseException as error:
         key = str(getattr(error, "full_key", "") or "conf")
         rule = f"must resolve: {str(error).splitlines()[0]}"
-        return None, [
-            *missing,
-            Mistake(key=key, value="", rule=rule, remedy="name a key that exists"),
-        ]
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}, missing
+        missing.append(Mistake(key=key, value="", rule=rule, remedy="name a key that exists"))
+    unresolved: Any = OmegaConf.to_container(cfg, resolve=False)
+    return _Composition(overrides=overrides, unresolved=unresolved, tree=tree, mistakes=missing)
 
 
-def _judge(tree: Mapping[str, Any], module: Path | None, has_recipe: bool) -> list[Mistake]:
-    mistakes, config = find_mistakes(tree)
-    if not has_recipe:  # a recipe would set more: only types and bounds can be judged
-        return [m for m in mistakes if config is None and not m.key.startswith(RECIPE)]
-    recipe = tree.get(RECIPE)
-    if isinstance(recipe, Mapping):
-        mistakes = [*mistakes, *check_recipe(recipe, module)]
-    optim = tree.get("optim")
-    if isinstance(optim, Mapping) and not any(m.key.startswith("optim") for m in mistakes):
-        mistakes = [*mistakes, *check_optimizer(optim)]
-    return [*mistakes, *(check_skipped(config.checks.skip) if config else ())]
+def _with_lists(
+    cfg: DictConfig, overrides: list[str], listed: Sequence[Listed]
+) -> tuple[list[str], list[Mistake]]:
+    """Append what is listed to ``arms.add``, in ``cfg`` and in the overrides."""
+    plain: Any = OmegaConf.to_container(cfg, resolve=False)
+    added = node_at(plain, ADDED)
+    if not isinstance(added, list):
+        return overrides, []  # the schema says so
+    changes = [*added, *(change for item in listed for change in item.changes)]
+    try:
+        text = add_override(changes)
+    except ValueError:
+        rule = "must be writable in Hydra's grammar together with the lists of -m"
+        remedy = "use plain keys, without quotes"
+        return overrides, [Mistake(key=ADDED, value=str(added), rule=rule, remedy=remedy)]
+    cfg.arms.add = changes
+    return [*overrides, text], []
+
+
+def _judge(
+    made: _Composition,
+    listed: Sequence[Listed],
+    module: Path | None,
+    settings: Sequence[str],
+    has_recipe: bool,
+) -> tuple[list[Mistake], list[str]]:
+    def check(tree: Mapping[str, Any]) -> list[Mistake]:
+        return check_tree(tree, module, has_recipe)
+
+    assert made.tree is not None
+    mistakes = check(made.tree)
+    baseline = Baseline(
+        unresolved=made.unresolved,
+        tree=made.tree,
+        settings=settings,
+        check=check,
+        mistakes=mistakes,
+        has_recipe=has_recipe,
+    )
+    wrong_arms, notes = check_arms(baseline, listed)
+    return [*mistakes, *wrong_arms], notes
 
 
 def _joined(first: Sequence[Mistake], later: Sequence[Mistake]) -> list[Mistake]:
@@ -159,9 +225,9 @@ def _joined(first: Sequence[Mistake], later: Sequence[Mistake]) -> list[Mistake]
 
 def _notes(parts: Sorted) -> tuple[str, ...]:
     given = {override.key_or_group: override for override in parts.values}
-    if "optim.learning_rate" in given:
-        return ()
     target = given.get("optim._target_")
+    if "optim.learning_rate" in given or not (target or "optim" in parts.choices):
+        return ()
     own = _optimizer([str(parts.choices[RECIPE].input_line)])
     now = str(target.value()) if target else _optimizer(_choices(parts))
     if now == own:

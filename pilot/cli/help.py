@@ -10,12 +10,15 @@ _HEAD = """\
 pilot - may this training run start as it is configured,
         and if not, which single change makes it safe?
 
-usage: python -m pilot +recipe=NAME [KEY=VALUE ...]     pilot a recipe
-       python -m pilot WORD DIR ...                     work with a pilot that exists
+usage: python -m pilot +recipe=NAME [KEY=VALUE ...]        pilot a recipe
+       python -m pilot -m +recipe=NAME KEY=VALUE,VALUE ... each listed value is an arm of one pilot
+       python -m pilot WORD DIR ...                        work with a pilot that exists
 """
 
 _TAIL = """\
 flags:
+  -m, --multirun         KEY=VALUE,VALUE: every value is an arm of its own around the recipe as it
+                         stands, one variable at a time; without arms=NAME the group is arms=star
   --cfg job              print the composed configuration and stop (with +recipe=NAME)
   --config-dir DIR       a folder with your own groups: DIR/recipe/mine.yaml is +recipe=mine
   --info, --hydra-help   Hydra's own
@@ -26,6 +29,8 @@ exit codes: 0 GO, 1 pilot crashed, 2 configuration or usage error, 3 NO-GO, 4 IN
 examples:
   python -m pilot +recipe=llama_ft
   python -m pilot +recipe=llama_ft optim=sgd optim.learning_rate=1.0 optim.max_grad_norm=null
+  python -m pilot -m +recipe=llama_ft optim.learning_rate=1e-5,3e-5 optim.max_grad_norm=null,1.0
+  python -m pilot +recipe=llama_ft arms=reference arms.add='[{optim.beta2: 0.95}]'
   python -m pilot +recipe=mine && sbatch full_run.sh
 
 Every key is explained in conf/README.md and in the files beside it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
-from pilot.config import conf_dir
+from pilot.config import conf_dir, find_mistakes
 from pilot.errors import ConfigError, Mistake
 from pilot.mistakes import mistake_from, nearest
 
@@ -18,6 +18,25 @@ from pilot.mistakes import mistake_from, nearest
 COMMON = ("name", "module", "objective")
 OBJECTIVES = ("lm", "preference", "rl", "regression")
 _CHECKS = ("Settings", "check_settings")
+
+
+def check_tree(
+    tree: Mapping[str, Any], module_path: Path | None, has_recipe: bool
+) -> list[Mistake]:
+    """All mistakes in a composed, resolved configuration: schema, recipe, optimizer, checks.
+
+    Without a recipe, which would set more, only types and bounds can be judged.
+    """
+    mistakes, config = find_mistakes(tree)
+    if not has_recipe:
+        return [m for m in mistakes if config is None and not m.key.startswith("recipe")]
+    recipe = tree.get("recipe")
+    if isinstance(recipe, Mapping):
+        mistakes = [*mistakes, *check_recipe(recipe, module_path)]
+    optim = tree.get("optim")
+    if isinstance(optim, Mapping) and not any(m.key.startswith("optim") for m in mistakes):
+        mistakes = [*mistakes, *check_optimizer(optim)]
+    return [*mistakes, *(check_skipped(config.checks.skip) if config else ())]
 
 
 def check_recipe(recipe: Mapping[str, Any], module_path: Path | None) -> list[Mistake]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +21,11 @@ import yaml
 
 from pilot import checkpoint
 from pilot.config import Config, validate
-from pilot.engines import PARENT_PID
+from pilot.engines import PARENT_PID, early_end
 from pilot.engines.native import NativeEngine
 from pilot.engines.recorder import Recorder
 from pilot.entry import run_guarded
-from pilot.errors import RecipeFailure
+from pilot.errors import CheckpointDamaged, RecipeFailure, UsageError
 from pilot.experiments import determinism, longest_sample, movement
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, count_attempts, read_json
 from pilot.jsonl import from_json, read_jsonl, write_json
@@ -62,11 +63,12 @@ def run_arm(root: Path) -> int:
 def _run(folder: ArmFolder) -> int:
     job = from_json(Job, read_json(folder.job))
     config = validate(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
-    if config.launcher.num_threads:
-        torch.set_num_threads(config.launcher.num_threads)
+    threads = read_plan(read_json(PilotFolder(folder.root.parent.parent).plan)).num_threads
+    if threads:
+        torch.set_num_threads(threads)
     with hold(folder.root / "arm.lock", "another process runs this arm", wait_secs=_LOCK_WAIT_SECS):
         attempt = count_attempts(folder) + 1
-        recorder = Recorder(folder, attempt)
+        recorder = Recorder(folder, attempt, pins_first_clip=job.arm == BASELINE)
         try:
             outcome = _attempt(folder, job, config, recorder, attempt)
         finally:
@@ -89,8 +91,10 @@ def _attempt(
         )
         pilot_folder = PilotFolder(folder.root.parent.parent)
         order = np.load(pilot_folder.order, allow_pickle=False)
+        recipe = handle.build()
+        _require_same_rows(job, len(recipe.train), pilot_folder)
         engine = NativeEngine(
-            handle.build(),
+            recipe,
             config,
             order=order,
             first_step=job.start_step + 1,
@@ -117,14 +121,27 @@ def _attempt(
         return _failed(failure, recorder.last_step, engine)
 
 
+def _require_same_rows(job: Job, num_rows: int, folder: PilotFolder) -> None:
+    """Row ids mean the same rows in every arm."""
+    surveyed = int(read_json(folder.survey)["num_train_rows"])
+    if num_rows != surveyed:
+        raise UsageError(
+            f"arm {job.title}: {job.variable}={job.value} gives {num_rows} training rows, the "
+            f"pilot surveyed {surveyed}; rows cannot be paired\n"
+            "    remedy: pilot the other data by itself"
+        )
+
+
 def _begin(arm: _Arm, attempt: int, started: float, pilot_folder: PilotFolder) -> None:
-    """Resume from the newest readable checkpoint, or measure what belongs before step 1."""
-    engine, recorder = arm.engine, arm.recorder
-    recorded = _last_recorded(arm.folder, attempt, arm.job.start_step)
+    """Resume or fork from the newest readable checkpoint, or measure what belongs before step 1."""
+    engine, recorder, fork = arm.engine, arm.recorder, arm.job.fork_step
+    recorded = _last_recorded(arm.folder, attempt, fork or arm.job.start_step)
     newest = checkpoint.load_newest(arm.folder.checkpoints, at_most_step=recorded)
+    if newest is None and fork is not None:
+        newest = _forked_from(pilot_folder, fork)
     lineage = {
         "parent": None if arm.job.arm == BASELINE else BASELINE,
-        "fork_step": None,
+        "fork_step": fork,
         "attempts": attempt,
         "resumed_from_step": newest[0].step if newest else None,
         "checkpoint_sha256": newest[0].sha256 if newest else None,
@@ -142,9 +159,25 @@ def _begin(arm: _Arm, attempt: int, started: float, pilot_folder: PilotFolder) -
         recorder.evidence(evidence)
         recorder.resource(resource)
         recorder.evidence(determinism.measure(engine, rows))
+    recorder.evidence(early_end.start_state(engine, arm.start_weights))
     _validate(arm, BEFORE)
     if "start" in arm.job.checkpoints:
         _save(arm, ("start",))
+
+
+def _forked_from(
+    pilot_folder: PilotFolder, step: int
+) -> tuple[checkpoint.Checkpoint, dict[str, Any]]:
+    """The baseline's state after ``step`` steps.
+
+    Raises:
+        CheckpointDamaged: it cannot be read; the arm is lost, the baseline is not touched.
+    """
+    states = checkpoint.find(pilot_folder.arm(BASELINE).checkpoints)
+    found = next((state for state in states if state.step == step), None)
+    if found is None:
+        raise CheckpointDamaged(pilot_folder.arm(BASELINE).checkpoints, f"no state of step {step}")
+    return found, checkpoint.load(found)
 
 
 def _last_recorded(folder: ArmFolder, attempt: int, start_step: int) -> int:
@@ -170,6 +203,13 @@ def _train(arm: _Arm) -> Outcome:
         _at_step(arm)
         if recorder.stop_reason:
             return _stopped(arm)
+        ended = early_end.after_step(job, engine, recorder, arm.folder.root.parent.parent)
+        if ended is not None:
+            checkpoint.prune(arm.folder.checkpoints, keep_newest=0)
+            return ended
+        if recorder.stop_reason:
+            return _stopped(arm)
+        _keep(arm)
     engine.flush()
     if recorder.stop_reason:
         return _stopped(arm)
@@ -183,7 +223,7 @@ def _train(arm: _Arm) -> Outcome:
 
 
 def _at_step(arm: _Arm) -> None:
-    """Validate and save where the plan says so: validation first, so that a resume misses none."""
+    """Validate where the plan says so; before saving, so that a resume misses none."""
     step = arm.engine.step
     places = [at for at, planned in arm.job.validations.items() if planned == step]
     places = [at for at in places if at not in (BEFORE, COOLDOWN_END)]
@@ -194,6 +234,12 @@ def _at_step(arm: _Arm) -> None:
             return
     for at in places:
         _validate(arm, at)
+
+
+def _keep(arm: _Arm) -> None:
+    """Save where the plan says so, and now and then to resume from."""
+    step = arm.engine.step
+    reasons = tuple(r for r, planned in arm.job.checkpoints.items() if planned == step)
     every = arm.config.pilot.checkpoint_every_steps
     affordable = arm.plan.checkpoint_bytes <= arm.config.pilot.max_checkpoint_bytes
     if reasons or (step % every == 0 and affordable):

@@ -19,14 +19,16 @@ class Recorder(Observer):
     Args:
         folder: the arm's folder.
         attempt: 1 for the first start, 2 after the first restart, ...
+        pins_first_clip: whether the state before the first clipped step is kept for a fork.
     """
 
-    def __init__(self, folder: ArmFolder, attempt: int) -> None:
+    def __init__(self, folder: ArmFolder, attempt: int, *, pins_first_clip: bool = True) -> None:
         self.folder, self.attempt = folder, attempt
         self.stop_reason = ""
         self.stop_step: int | None = None
         self.last_step = 0
-        self._skips, self._clipped = _remembered(folder, attempt)
+        self._skips, clipped = _remembered(folder, attempt)
+        self._clipped = clipped or not pins_first_clip
         self._steps = JsonlWriter(folder.steps(attempt))
         self._validations = JsonlWriter(folder.validations)
         self._evidence = JsonlWriter(folder.evidence)

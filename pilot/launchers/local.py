@@ -1,163 +1,194 @@
-"""Runs arms as processes of this machine: one at a time, each in its own process group.
+"""Runs arms as processes of this machine: n at a time, each in its own process group.
 
 An arm that a signal killed is started again from its newest checkpoint, at most ``max_restarts``
-times; a Python exception is an outcome and never retried. When the kernel killed it for memory,
-that is an outcome as well. However the parent ends, no arm stays behind: it stops its group on
-SIGTERM and SIGINT, and an arm whose parent is gone ends by itself at its next step.
+times; a Python exception is an outcome and never retried. One that the kernel killed for memory
+while others ran is tried once more alone: only then is it an outcome. However the parent ends, no
+arm stays behind: it stops every group on SIGTERM and SIGINT, and an arm whose parent is gone ends
+by itself at its next step.
 """
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 from pilot.config import Launcher
-from pilot.engines import PARENT_PID
 from pilot.entry import EXIT_DISK_FULL, raise_left_error
-from pilot.errors import ArmCrashed, DiskFull
+from pilot.errors import ArmCrashed, DiskFull, PilotError
 from pilot.folder import ArmFolder, Job, count_attempts, read_json
 from pilot.jsonl import from_json, parse, write_json
+from pilot.launchers.processes import PILOT, POLL_SECS, Child, stop_signals
+from pilot.launchers.progress import Progress
 from pilot.memory import num_oom_kills
 from pilot.records import Outcome, StepRecord
 from pilot.report.terminal import Terminal
 
-_POLL_SECS = 0.2
-
-
-class Terminated(SystemExit):
-    """SIGTERM: 143 is what a shell shows (128 + 15)."""
-
-    def __init__(self) -> None:
-        super().__init__(143)
+# An arm's end: its outcome, or why it has none.
+End = Outcome | PilotError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How a process ended: its return code (negative: the signal), or that its time was up."""
+class Setting:
+    """Where and how arms run: the launcher's keys, arms at a time, threads of each, directory.
 
-    code: int
-    timed_out: bool
+    ``command`` is what is given the words ``arm DIR``.
+    """
+
+    launcher: Launcher
+    at_once: int
+    num_threads: int | None
+    cwd: Path
+    terminal: Terminal
+    command: tuple[str, ...] = PILOT
 
 
-def run_arm(
-    job: Job, folder: ArmFolder, launcher: Launcher, terminal: Terminal, cwd: Path
-) -> Outcome:
-    """Run an arm until it has an outcome.
+@dataclass
+class _Run:
+    """One arm on its way: waiting, running, or to be run alone."""
+
+    job: Job
+    folder: ArmFolder
+    child: Child | None = None
+    progress: Progress | None = None
+    started: float = 0.0
+    starts: int = 0
+    kills_before: int = 0
+    had_company: bool = False
+    alone: bool = False
+
+
+@dataclass
+class _Pool:
+    setting: Setting
+    waiting: list[_Run]
+    running: list[_Run] = field(default_factory=list)
+    ends: dict[str, End] = field(default_factory=dict)
+
+
+def run_arms(
+    jobs: Sequence[tuple[Job, ArmFolder]],
+    setting: Setting,
+    on_end: Callable[[Job, End], Collection[str]] = lambda job, end: (),
+) -> dict[str, End]:
+    """Run arms until each has an outcome or a reason for having none; returns them by name.
+
+    Args:
+        jobs: the arms with their folders, in the order in which they are started.
+        setting: where and how.
+        on_end: called when an arm has ended; the arms it names are stopped or not started.
 
     Raises:
-        UsageError: what the arm's process refused.
-        DiskFull, ArmCrashed: pilot or the machine failed; what was measured is kept.
+        DiskFull: going on would lose what is measured; what was measured is kept.
     """
-    started = time.monotonic()
-    terminal.arm_started(job, job.stop_step - job.start_step + job.cooldown_steps)
-    outcome = None
-    for _ in range(launcher.max_restarts + 1):
-        kills = num_oom_kills()
-        ended = run_process(
-            ["arm", str(folder.root)], folder.log, launcher, cwd, _Progress(job, folder, terminal)
-        )
-        if folder.outcome.is_file():
-            outcome = from_json(Outcome, read_json(folder.outcome))
-            break
-        if num_oom_kills() > kills:
-            outcome = _killed_for_memory(folder)
-            break
-        _raise_unless_signal(job, folder, ended, launcher)
-        terminal.warn(
-            f"{job.title}: killed by signal {-ended.code}; starting again from its newest state"
-        )
-    terminal.arm_finished(job, outcome, time.monotonic() - started)
-    if outcome is None:
-        what = f"killed by a signal {launcher.max_restarts + 1} times"
-        raise ArmCrashed(job.arm, what, folder.log)
-    return outcome
-
-
-def run_process(
-    words: list[str],
-    log: Path,
-    launcher: Launcher,
-    cwd: Path,
-    poll: Callable[[], None] = lambda: None,
-) -> Ended:
-    """Run ``python -m pilot WORDS`` in its own process group, calling ``poll`` meanwhile."""
-    deadline = time.monotonic() + launcher.timeout_secs if launcher.timeout_secs else None
-    with log.open("ab") as file, _signals() as stop:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pilot", *words],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            cwd=cwd,
-            env=_environment(launcher),
-            start_new_session=True,
-        )
+    pool = _Pool(setting, [_Run(job, folder) for job, folder in jobs])
+    with stop_signals() as check:
         try:
-            while process.poll() is None:
-                poll()
-                if stop:
-                    raise KeyboardInterrupt if stop[0] == signal.SIGINT else Terminated
-                if deadline and time.monotonic() > deadline:
-                    return Ended(code=_kill(process), timed_out=True)
-                time.sleep(_POLL_SECS)
-            poll()
-            return Ended(code=process.returncode, timed_out=False)
+            while pool.waiting or pool.running:
+                _start_next(pool)
+                for run in list(pool.running):
+                    if run not in pool.running:  # cancelled a moment ago
+                        continue
+                    end = _look_at(run, pool)
+                    if end is not None:
+                        _cancel(pool, on_end(run.job, end))
+                check()
+                if pool.running:
+                    time.sleep(POLL_SECS)
         finally:
-            _kill(process)
+            for run in pool.running:
+                if run.child is not None:
+                    run.child.kill()
+    return pool.ends
 
 
-def _environment(launcher: Launcher) -> dict[str, str]:
-    environment = {**os.environ, PARENT_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
-    environment.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if launcher.num_threads:
-        environment["OMP_NUM_THREADS"] = str(launcher.num_threads)
-    package_root = str(Path(__file__).resolve().parents[2])
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+def _start_next(pool: _Pool) -> None:
+    while pool.waiting and len(pool.running) < pool.setting.at_once:
+        run = pool.waiting[0]
+        if pool.running and (run.alone or any(r.alone for r in pool.running)):
+            return
+        pool.waiting.pop(0)
+        if not run.starts:
+            run.started = time.monotonic()
+            steps = run.job.stop_step - (run.job.fork_step or run.job.start_step)
+            pool.setting.terminal.arm_started(run.job, steps + run.job.cooldown_steps)
+        _start(run, pool.setting)
+        pool.running.append(run)
+        for other in pool.running:
+            other.had_company = other.had_company or len(pool.running) > 1
+
+
+def _start(run: _Run, setting: Setting) -> None:
+    run.starts += 1
+    run.kills_before, run.had_company = num_oom_kills(), False
+    run.folder.absence.unlink(missing_ok=True)
+    run.progress = Progress(run.job, run.folder, setting.terminal)
+    run.child = Child(
+        ["arm", str(run.folder.root)],
+        run.folder.log,
+        setting.cwd,
+        timeout_secs=setting.launcher.timeout_secs,
+        num_threads=setting.num_threads,
+        command=setting.command,
     )
-    return environment
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT instead of dying inside a wait; restored afterwards."""
-    caught: list[int] = []
+def _look_at(run: _Run, pool: _Pool) -> End | None:
+    """Show an arm's progress; its end, if it has ended for good."""
+    assert run.child is not None and run.progress is not None
+    ended = run.child.poll()
+    run.progress()
+    if ended is None:
+        return None
+    pool.running.remove(run)
+    end = _end_of(run, ended.code, ended.timed_out, pool)
+    if end is None:  # it will be started again
+        return None
+    secs = time.monotonic() - run.started
+    outcome = end if isinstance(end, Outcome) else None
+    pool.setting.terminal.arm_finished(run.job, outcome, secs)
+    pool.ends[run.job.arm] = end
+    return end
 
-    def note(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+def _end_of(run: _Run, code: int, timed_out: bool, pool: _Pool) -> End | None:
+    folder, setting = run.folder, pool.setting
+    if folder.outcome.is_file():
+        return from_json(Outcome, read_json(folder.outcome))
+    if timed_out:
+        what = f"launcher.timeout_secs = {setting.launcher.timeout_secs} is over"
+        return ArmCrashed(run.job.arm, what, folder.log)
+    if code == EXIT_DISK_FULL:
+        raise DiskFull(folder.root, OSError(28, "No space left on device"))
+    if code == -signal.SIGKILL and num_oom_kills() > run.kills_before:
+        return _out_of_memory(run, pool)
     try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        raise_left_error(folder.error)
+    except PilotError as error:
+        return error
+    if code >= 0:
+        return ArmCrashed(run.job.arm, f"exit code {code}", folder.log)
+    if run.starts > setting.launcher.max_restarts:
+        return ArmCrashed(run.job.arm, f"killed by a signal {run.starts} times", folder.log)
+    setting.terminal.warn(
+        f"{run.job.title}: killed by signal {-code}; starting again from its newest state"
+    )
+    pool.waiting.insert(0, run)
+    return None
 
 
-def _kill(process: subprocess.Popen[bytes]) -> int:
-    """End the whole process group: ask, wait 5 seconds, then kill."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            continue
-    return process.wait()
-
-
-def _killed_for_memory(folder: ArmFolder) -> Outcome:
-    last = _newest_record(folder)
+def _out_of_memory(run: _Run, pool: _Pool) -> Outcome | None:
+    """An outcome only when no other arm shared the memory; else it is tried alone."""
+    if run.had_company and not run.alone:
+        pool.setting.terminal.warn(
+            f"{run.job.title}: killed for memory beside other arms; it is tried again alone"
+        )
+        run.alone = True
+        pool.waiting.append(run)
+        return None
+    last = _newest_record(run.folder)
     outcome = Outcome(
         status=Outcome.OUT_OF_MEMORY,
         last_step=last.step if last else 0,
@@ -166,19 +197,17 @@ def _killed_for_memory(folder: ArmFolder) -> Outcome:
         error_type="SIGKILL",
         message="the kernel killed the process because memory ran out",
     )
-    write_json(folder.outcome, outcome)
+    write_json(run.folder.outcome, outcome)
     return outcome
 
 
-def _raise_unless_signal(job: Job, folder: ArmFolder, ended: Ended, launcher: Launcher) -> None:
-    if ended.timed_out:
-        what = f"launcher.timeout_secs = {launcher.timeout_secs} is over"
-        raise ArmCrashed(job.arm, what, folder.log)
-    if ended.code == EXIT_DISK_FULL:
-        raise DiskFull(folder.root, OSError(28, "No space left on device"))
-    raise_left_error(folder.error)
-    if ended.code >= 0:
-        raise ArmCrashed(job.arm, f"exit code {ended.code}", folder.log)
+def _cancel(pool: _Pool, names: Collection[str]) -> None:
+    pool.waiting = [run for run in pool.waiting if run.job.arm not in names]
+    for run in [r for r in pool.running if r.job.arm in names]:
+        assert run.child is not None
+        run.child.kill()
+        pool.running.remove(run)
+        pool.setting.terminal.arm_finished(run.job, None, time.monotonic() - run.started)
 
 
 def _newest_record(folder: ArmFolder) -> StepRecord | None:
@@ -186,35 +215,3 @@ def _newest_record(folder: ArmFolder) -> StepRecord | None:
     for number in range(1, count_attempts(folder) + 1):
         lines.extend(folder.steps(number).read_text(encoding="utf-8").splitlines())
     return from_json(StepRecord, parse(lines[-1])) if lines else None
-
-
-class _Progress:
-    """Reads an arm's new records and shows them; it only looks at files."""
-
-    def __init__(self, job: Job, folder: ArmFolder, terminal: Terminal) -> None:
-        self.job, self.folder, self.terminal = job, folder, terminal
-        self.started = time.monotonic()
-        self.offsets: dict[Path, int] = {}
-
-    def __call__(self) -> None:
-        attempt = count_attempts(self.folder)
-        if attempt == 0:
-            return
-        for phase, path in (
-            ("train", self.folder.steps(attempt)),
-            ("cool-down", self.folder.cooldown(attempt)),
-        ):
-            for record in self._new_records(path):
-                elapsed = time.monotonic() - self.started
-                self.terminal.arm_progress(self.job, phase, record, elapsed)
-
-    def _new_records(self, path: Path) -> Iterator[StepRecord]:
-        if not path.is_file():
-            return
-        with path.open("rb") as file:
-            file.seek(self.offsets.get(path, 0))
-            data = file.read()
-        end = data.rfind(b"\n") + 1
-        self.offsets[path] = self.offsets.get(path, 0) + end
-        for line in data[:end].splitlines():
-            yield from_json(StepRecord, parse(line.decode("utf-8")))

@@ -1,4 +1,4 @@
-"""The figure of a pilot: loss, grad norm and learning rate of the baseline, with its arm.
+"""The figure of a pilot: baseline and arms over each other, with the segments of the plan shaded.
 
 Drawn with matplotlib's Agg canvas and without pyplot, so no state is left behind. Colours differ in
 brightness and in line style: the figure reads the same in greyscale.
@@ -6,44 +6,48 @@ brightness and in line style: the figure reads the same in greyscale.
 
 from __future__ import annotations
 
-import math
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pilot.plan import BEFORE, COOLDOWN_END, MID_PEAK, PEAK_END, RUN_END, WARMUP_END
-from pilot.records import StepRecord
-from pilot.report.axes import LARGEST, finish
-from pilot.report.words import one_line
-from pilot.view import ArmView, PilotView
+from pilot.report.axes import Panels, finish
+from pilot.report.colours import VERDICT_COLOURS
+from pilot.report.curves import COLUMNS, LARGEST, Curve, Drawing, drawing, non_finite_steps
+from pilot.report.side import ENDING_MARKERS, draw_names
+from pilot.report.words import FIGURE_NAME, one_line
+from pilot.view import PilotView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Series = npt.NDArray[np.float64]
+__all__ = ["VERDICT_COLOURS", "draw", "non_finite_steps"]
 
-VERDICT_COLOURS = {"GO": "#2e7d32", "NO-GO": "#d32f2f", "INCONCLUSIVE": "#f9a825"}
-_BASELINE, _ARM = "#14395e", "#e08214"
+_WIDTH, _HEIGHT, _DPI = 11.9, 9.9, 100
+_LEFT, _RIGHT = 1.0, 8.95  # borders of the axes in inches; the names of the arms follow
+_HEIGHTS = (3.6, 1.55, 0.8, 1.4, 1.0)
 _MARKERS = {BEFORE: "o", WARMUP_END: "^", MID_PEAK: "^", PEAK_END: "s", RUN_END: "D"}
 _MARKERS[COOLDOWN_END] = "D"
 _STYLE = {"text.usetex": False, "font.size": 10.0, "axes.unicode_minus": False}
-
-
-class _Curve(NamedTuple):
-    steps: Series
-    loss: Series
-    grad_norm: Series
-    learning_rate: Series
+_LOG_PANELS = ("grad_norm", "relative_update")
+_AS_IT_IS = ("relative_update", "learning_rate")  # ramps, which a median would bend
+_PLACES = {
+    BEFORE: "validation before step 1",
+    WARMUP_END: "at warm-up end",
+    MID_PEAK: "in mid-peak",
+    PEAK_END: "at peak end",
+    RUN_END: "at the end",
+    COOLDOWN_END: "after cool-down",
+}
 
 
 def draw(view: PilotView, verdict: Mapping[str, Any], out_dir: Path) -> list[Path]:
-    """Draw ``baseline.png`` into ``out_dir`` (created if needed) and return the paths.
+    """Draw the figure into ``out_dir`` (created if needed) and return the paths.
 
     Non-finite values leave a gap in their curve, a mark at the upper border and a count in the
     title; empty series give empty axes that say so. Values beyond 1e100 are drawn at 1e100.
@@ -52,7 +56,7 @@ def draw(view: PilotView, verdict: Mapping[str, Any], out_dir: Path) -> list[Pat
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     out_dir.mkdir(parents=True, exist_ok=True)
-    path = out_dir / "baseline.png"
+    path = out_dir / FIGURE_NAME
     with rc_context(_STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = _figure(view, verdict)
@@ -63,94 +67,80 @@ def draw(view: PilotView, verdict: Mapping[str, Any], out_dir: Path) -> list[Pat
 def _figure(view: PilotView, verdict: Mapping[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.0, 7.4), dpi=110)
-    borders = {"left": 0.1, "right": 0.985, "top": 0.835, "bottom": 0.068}
-    grid = figure.add_gridspec(3, 1, height_ratios=(3.0, 1.7, 1.0), hspace=0.12, **borders)
+    figure = Figure(figsize=(_WIDTH, _HEIGHT), dpi=_DPI)
+    borders = {"left": _LEFT / _WIDTH, "right": _RIGHT / _WIDTH, "top": 0.872, "bottom": 0.052}
+    grid = figure.add_gridspec(5, 1, height_ratios=_HEIGHTS, hspace=0.1, **borders)
     loss = figure.add_subplot(grid[0])
-    norm = figure.add_subplot(grid[1], sharex=loss)
-    rate = figure.add_subplot(grid[2], sharex=loss)
-    others = [arm for arm in view.arms.values() if arm is not view.baseline]
-    lines = [(view.baseline, _BASELINE, "-", 3), *((arm, _ARM, "--", 2) for arm in others[:1])]
-    for arm, colour, dashes, order in lines:
-        if arm is not None:
-            curve = _curve(arm)
-            style: dict[str, Any] = {"color": colour, "ls": dashes, "zorder": order}
-            _draw_loss(loss, arm, curve, style)
-            positive = np.where(curve.grad_norm > 0, curve.grad_norm, np.nan)  # the axis is log
-            norm.plot(curve.steps, positive, lw=1.2, **style)
-            rate.plot(curve.steps, curve.learning_rate, lw=1.6, **style)
-    finish(view, (loss, norm, rate), non_finite_steps(view.baseline))
-    _titles(figure, view, verdict)
+    panels = Panels(loss, *(figure.add_subplot(grid[row], sharex=loss) for row in range(1, 5)))
+    content = drawing(view, verdict)
+    for curve in content.curves:
+        _draw_curve(panels, curve, _order(curve))
+    finish(view, panels, content.curves, non_finite_steps(view.baseline))
+    for curve in content.curves:
+        _draw_ending(panels, curve)
     figure.align_ylabels()
-    if loss.get_legend_handles_labels()[0]:
-        place = {"bbox_to_anchor": (0.092, 0.9), "borderpad": 0.0, "columnspacing": 1.4}
-        figure.legend(loc="upper left", ncols=4, fontsize=8.5, frameon=False, **place)
+    draw_names(figure, loss, content, _RIGHT + 0.22)
+    _titles(figure, view, verdict)
+    _draw_key(figure, content)
     return figure
 
 
-def _curve(arm: ArmView) -> _Curve:
-    records: Sequence[StepRecord] = (*arm.steps, *arm.cooldown)
-
-    def column(name: str) -> Series:
-        values = np.array([getattr(record, name) for record in records], dtype=np.float64)
-        values[~np.isfinite(values)] = np.nan
-        return np.clip(values, -LARGEST, LARGEST)
-
-    return _Curve(column("step"), column("loss"), column("grad_norm"), column("learning_rate"))
+def _order(curve: Curve) -> int:
+    """The baseline above the arms, the replicas below."""
+    return 5 if curve.is_baseline else 2 if curve.is_replica else 3
 
 
-def smooth(values: Series, width: int) -> Series:
-    """Centred running median over ``width`` points; the non-finite are left out, and stay NaN.
-
-    A median, because one spike must neither vanish from the raw curve nor bend the smooth one.
-    """
-    half, smoothed = width // 2, np.full(len(values), np.nan)
-    for index in np.flatnonzero(np.isfinite(values)):
-        window = values[max(0, index - half) : index + half + 1]
-        smoothed[index] = np.median(window[np.isfinite(window)])
-    return smoothed
-
-
-def _draw_loss(axes: Axes, arm: ArmView, curve: _Curve, style: dict[str, Any]) -> None:
-    name = one_line(arm.job.title, 30)
-    width = min(15, max(1, len(curve.steps) // 12) | 1)
-    axes.plot(curve.steps, curve.loss, **{**style, "ls": "-", "lw": 0.7, "alpha": 0.4})
-    median = f" (median of {width})" if width > 1 else ""
-    smoothed = smooth(curve.loss, width)
-    axes.plot(curve.steps, smoothed, lw=1.9, label=f"{name}, train{median}", **style)
-    points = [v for v in arm.validations if v.primary and math.isfinite(v.loss)]
-    label: str | None = f"{name}, validation"
-    for point in points:
-        axes.plot(
+def _draw_curve(panels: Panels, curve: Curve, order: int) -> None:
+    """The steps thin (arms fainter) and their median thick; rate and update as they are."""
+    style: dict[str, Any] = {"color": curve.style.colour, "ls": curve.style.dashes}
+    thick = 2.0 if curve.is_baseline else 1.4 if curve.is_replica else 1.7
+    for name in COLUMNS:
+        axes: Axes = getattr(panels, name)
+        raw, smooth = curve.series[name], curve.smooth[name]
+        if name in _LOG_PANELS:
+            raw, smooth = (np.where(values > 0, values, np.nan) for values in (raw, smooth))
+        if name in _AS_IT_IS:
+            axes.plot(curve.steps, raw, lw=0.8 * thick, zorder=order, **style)
+            continue
+        faint = 0.42 if curve.is_baseline else 0.13
+        axes.plot(curve.steps, raw, color=curve.style.colour, lw=0.6, alpha=faint, zorder=order - 1)
+        axes.plot(curve.steps, smooth, lw=thick, zorder=order, **style)
+    for point in curve.validations:
+        panels.loss.plot(
             [point.step],
             [min(max(point.loss, -LARGEST), LARGEST)],
-            color=style["color"],
+            color=curve.style.colour,
             marker=_MARKERS.get(point.at, "o"),
-            markersize=7.5,
+            markersize=8 if curve.is_baseline else 6,
             markerfacecolor="white",
-            markeredgewidth=1.7,
+            markeredgewidth=1.7 if curve.is_baseline else 1.3,
             ls="none",
-            zorder=style["zorder"] + 2,
-            label=label,
+            zorder=order + 3,
         )
-        label = None
 
 
-def non_finite_steps(arm: ArmView | None) -> list[int]:
-    """The steps, cool-down included, whose loss, gradients or weights were not finite.
-
-    A step with a non-finite gradient that the fp16 loss scaler skipped is ordinary and not listed.
-    """
-    if arm is None:
-        return []
-    return [r.step for r in (*arm.steps, *arm.cooldown) if not _is_finite(r)]
-
-
-def _is_finite(record: StepRecord) -> bool:
-    grads = record.finite_grads and math.isfinite(record.grad_norm)
-    skipped = record.step_skipped and record.loss_scale is not None
-    loss = record.finite_loss and math.isfinite(record.loss)
-    return loss and record.finite_params and (grads or skipped)
+def _draw_ending(panels: Panels, curve: Curve) -> None:
+    """Mark where an arm ended before its end, at the border where its value lies outside."""
+    marker = ENDING_MARKERS.get(curve.ending)
+    for name in COLUMNS if marker else ():
+        axes: Axes = getattr(panels, name)
+        values = (curve.series if name in _AS_IT_IS else curve.smooth)[name]
+        finite = values[np.isfinite(values)]
+        if len(finite) == 0:
+            continue
+        low, high = axes.get_ylim()
+        axes.plot(
+            [curve.steps[-1]],
+            [min(max(float(finite[-1]), low), high)],
+            color=curve.style.colour,
+            marker=marker,
+            markersize=9 if name == "loss" else 7,
+            markeredgecolor="white",
+            markeredgewidth=0.9,
+            ls="none",
+            clip_on=False,
+            zorder=9,
+        )
 
 
 def _titles(figure: Figure, view: PilotView, verdict: Mapping[str, Any]) -> None:
@@ -162,8 +152,36 @@ def _titles(figure: Figure, view: PilotView, verdict: Mapping[str, Any]) -> None
         steps = "step" if len(broken) == 1 else "steps"
         count = f"  ·  {len(broken)} non-finite {steps} (x), first at {broken[0]}"
     common: dict[str, Any] = {"va": "top", "parse_math": False}
-    figure.text(0.1, 0.985, word, color=colour, fontsize=14, weight="bold", **common)
+    left, right = _LEFT / _WIDTH, 1 - 0.15 / _WIDTH
+    figure.text(left, 0.988, word, color=colour, fontsize=15, weight="bold", **common)
     head = f"{one_line(view.plan.recipe, 40)}{count}"
-    figure.text(0.985, 0.983, head, fontsize=10.5, ha="right", **common)
-    why = textwrap.wrap(one_line(verdict.get("why", "")), 112, max_lines=2, placeholder=" ...")
-    figure.text(0.1, 0.949, "\n".join(why), fontsize=9.5, color="#333333", **common)
+    figure.text(right, 0.986, head, fontsize=10.5, ha="right", **common)
+    why = textwrap.wrap(one_line(verdict.get("why", "")), 138, max_lines=2, placeholder=" ...")
+    figure.text(left, 0.961, "\n".join(why), fontsize=9.5, color="#333333", **common)
+
+
+def _draw_key(figure: Figure, content: Drawing) -> None:
+    """What lines and markers mean, in one row: only what the figure has."""
+    from matplotlib.lines import Line2D
+
+    if not content.curves:
+        return
+    grey: dict[str, Any] = {"color": "#444444", "ls": "none", "markersize": 6.5}
+    handles = [Line2D([], [], color="#444444", lw=0.7, label="each step")]
+    if content.width > 1:
+        label = f"median of {content.width}"
+        handles.append(Line2D([], [], color="#444444", lw=2.0, label=label))
+    places = {v.at: v for curve in content.curves for v in curve.validations}
+    for at, marker in _MARKERS.items():
+        if at in places:
+            white: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 1.3}
+            handles.append(Line2D([], [], marker=marker, label=_PLACES[at], **grey, **white))
+    endings = {curve.ending for curve in content.curves}
+    for ending, marker in ENDING_MARKERS.items():
+        if ending in endings:
+            handles.append(Line2D([], [], marker=marker, label=ending, **grey))
+    place = {"bbox_to_anchor": (_LEFT / _WIDTH - 0.006, 0.925), "borderpad": 0.0}
+    spacing = {"columnspacing": 1.3, "handletextpad": 0.5, "handlelength": 1.6}
+    figure.legend(
+        handles=handles, loc="upper left", ncols=10, fontsize=8.5, frameon=False, **place, **spacing
+    )

@@ -14,45 +14,25 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Column
 from rich.text import Text
 
 from pilot.folder import Job
 from pilot.plan import Plan
 from pilot.records import Outcome, StepRecord
-from pilot.report.layout import plan_blocks, verdict_blocks
+from pilot.report.colours import arm_title
+from pilot.report.layout import verdict_blocks
+from pilot.report.live import LiveLines, Meter, live_lines
+from pilot.report.plan_layout import plan_blocks
 from pilot.report.words import clean, human_secs, number, one_line
 
 _PLAIN_EVERY_SECS = 10.0  # off a terminal: a line this often keeps an hour's log readable
 _LIVE_EVERY_SECS = 0.1  # on a terminal: more often is not seen and costs time
+_GOOD_ENDS = (Outcome.COMPLETED, Outcome.DECIDED, Outcome.IDENTICAL)
 _UNNAMED_PHASES = ("", "run", "steps", "train", "training", "warm-up", "peak", "decay")
-
-
-@dataclass
-class _Meter:
-    """How far an arm is; the rate counts from the first record, without the start-up."""
-
-    num_steps: int
-    first_done: int | None = None
-    first_secs: float = 0.0
-    printed_secs: float = -math.inf
-    said_non_finite: bool = False
-
-    def update(self, done: int, elapsed_secs: float) -> tuple[float | None, float | None]:
-        """Steps per second and seconds left, or none for what is not known yet."""
-        if self.first_done is None:
-            self.first_done, self.first_secs = done, elapsed_secs
-        self.num_steps = max(self.num_steps, done)
-        steps, secs = done - self.first_done, elapsed_secs - self.first_secs
-        if steps <= 0 or secs <= 0:
-            return None, None
-        return steps / secs, (self.num_steps - done) * secs / steps
 
 
 def make_terminal(stream: TextIO | None = None) -> Terminal:
@@ -79,14 +59,13 @@ class _Console(Console):
 
 
 class Terminal:
-    """Shows a pilot. One live line on a terminal, one plain line now and then elsewhere."""
+    """Shows a pilot. A live line for each running arm on a terminal, elsewhere plain lines."""
 
     def __init__(self, out: Console, err: Console) -> None:
         """``out`` gets results, ``err`` progress and warnings; ``make_terminal`` builds both."""
         self._out, self._err = out, err
-        self._meters: dict[str, _Meter] = {}
-        self._live: Progress | None = None
-        self._task: TaskID | None = None
+        self._meters: dict[str, Meter] = {}
+        self._live: LiveLines | None = None
         self._drawn = -math.inf
 
     def say(self, text: str) -> None:
@@ -103,38 +82,52 @@ class Terminal:
             self._print(self._out, block)
 
     def arm_started(self, job: Job, num_steps: int) -> None:
-        """``num_steps`` is what the arm has to do in all, the cool-down included."""
-        self._meters[job.arm] = _Meter(num_steps)
-        if not self._err.is_terminal:
-            self._print(self._err, Text(f"{one_line(job.title)} started: {num_steps} steps"))
+        """``num_steps`` is what the arm has to do itself, the cool-down included."""
+        name = one_line(arm_title(job))
+        self._meters[job.arm] = Meter(num_steps, name)
+        if self._err.is_terminal:
+            self._draw(now=True)
+        else:
+            self._print(self._err, Text(f"{name} started: {num_steps} steps"))
 
     def arm_progress(self, job: Job, phase: str, record: StepRecord, elapsed_secs: float) -> None:
         """Show one step; ``elapsed_secs`` counts from the arm's start.
 
-        NaN and inf are shown as words; off a terminal the first such step gets a line at once.
+        A forked arm counts from its fork. NaN and inf are shown as words; off a terminal the first
+        such step gets a line at once.
         """
-        meter = self._meters.setdefault(job.arm, _Meter(job.stop_step - job.start_step))
-        done = max(0, record.step - job.start_step)
+        title = arm_title(job)
+        first = job.start_step if job.fork_step is None else job.fork_step
+        meter = self._meters.setdefault(job.arm, Meter(job.stop_step - first, title))
+        done = max(0, record.step - first)
+        is_first = meter.first_done is None
         rate, left = meter.update(done, elapsed_secs)
-        name = one_line(job.title if phase in _UNNAMED_PHASES else f"{job.title} {phase}", 24)
+        meter.name = one_line(title if phase in _UNNAMED_PHASES else f"{title} {phase}", 24)
         counts = f"{done}/{meter.num_steps}"
         values = f"loss {number(record.loss)} grad {number(record.grad_norm)}"
         if not record.finite_params:
             values += " weights non-finite"
         speed = "" if rate is None else f" {number(rate)} steps/s ETA {human_secs(left)}"
+        meter.line = f"{counts} {values}{speed}"
         if self._err.is_terminal:
-            self._draw(name, done, meter.num_steps, f"{counts} {values}{speed}")
+            self._draw(now=is_first or done >= meter.num_steps)
         elif self._is_due(meter, record, done, elapsed_secs):
             rate_text = f"lr {record.learning_rate:.1e}"
-            self._print(self._err, Text(f"{name} {counts} {values} {rate_text}{speed}"))
+            self._print(self._err, Text(f"{meter.name} {counts} {values} {rate_text}{speed}"))
 
     def arm_finished(self, job: Job, outcome: Outcome | None, secs: float) -> None:
         """How an arm ended; ``outcome`` none: its process died without a result."""
-        self._pause()
         self._meters.pop(job.arm, None)
-        text = f"{one_line(job.title)} {_ending(outcome)} ({human_secs(secs)})"
-        bad = outcome is None or outcome.status != Outcome.COMPLETED
+        text = f"{one_line(arm_title(job))} {_ending(outcome)} ({human_secs(secs)})"
+        bad = outcome is None or outcome.status not in _GOOD_ENDS
         self._print(self._err, Text(text, style="yellow" if bad else ""))
+        self._draw(now=True)
+
+    def arm_not_run(self, job: Job, reason: str) -> None:
+        """Why an arm is not run, or not further: identical, left out or lost."""
+        self._meters.pop(job.arm, None)
+        self._print(self._err, Text(f"{one_line(arm_title(job))}: {one_line(reason)}"))
+        self._draw(now=True)
 
     def verdict(self, verdict: Mapping[str, Any], root: Path) -> None:
         """The verdict, its gates, what to do next and where the report lies."""
@@ -153,7 +146,7 @@ class Terminal:
         """Close."""
         self.close()
 
-    def _is_due(self, meter: _Meter, record: StepRecord, done: int, elapsed_secs: float) -> bool:
+    def _is_due(self, meter: Meter, record: StepRecord, done: int, elapsed_secs: float) -> bool:
         broken = not (record.finite_loss and record.finite_grads and record.finite_params)
         due = elapsed_secs - meter.printed_secs >= _PLAIN_EVERY_SECS or done == meter.num_steps
         if not due and not (broken and not meter.said_non_finite):
@@ -162,23 +155,22 @@ class Terminal:
         meter.said_non_finite = meter.said_non_finite or broken
         return True
 
-    def _draw(self, name: str, done: int, total: int, line: str) -> None:
-        now = time.monotonic()
-        if now - self._drawn < _LIVE_EVERY_SECS and done < total:
+    def _draw(self, *, now: bool) -> None:
+        """Draw the live lines again, at most ten times a second unless ``now``."""
+        secs = time.monotonic()
+        if not self._meters or not self._err.is_terminal:
             return
-        self._drawn = now
+        if not now and secs - self._drawn < _LIVE_EVERY_SECS:
+            return
+        self._drawn = secs
         if self._live is None:
-            self._live = _live(self._err)
-            self._task = self._live.add_task(name, total=total, line=line)
-            self._live.start()
-        assert self._task is not None
-        self._live.update(self._task, completed=done, total=total, description=name, line=line)
-        self._live.refresh()
+            self._live = live_lines(self._err)
+        self._live.show(self._meters)
 
     def _pause(self) -> None:
         if self._live is not None:
             self._live.stop()
-        self._live = self._task = None
+        self._live = None
         self._drawn = -math.inf
 
     def _print(self, console: Console, block: RenderableType) -> None:
@@ -198,26 +190,16 @@ class Terminal:
             console.print(Text("\n".join(line.rstrip() for line in lines)), soft_wrap=True)
 
 
-def _live(console: Console) -> Progress:
-    no_wrap = Column(no_wrap=True)
-    return Progress(
-        TextColumn("{task.description}", markup=False, table_column=no_wrap),
-        BarColumn(bar_width=None, table_column=Column(ratio=1)),
-        TextColumn("{task.fields[line]}", markup=False, table_column=Column(no_wrap=True)),
-        console=console,
-        transient=True,
-        auto_refresh=False,
-        expand=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-
-
 def _ending(outcome: Outcome | None) -> str:
     if outcome is None:
         return "ended without a result: see its log"
     if outcome.status == Outcome.COMPLETED:
         return f"completed at step {outcome.last_step}"
+    if outcome.status == Outcome.DECIDED:
+        return f"ended at step {outcome.last_step}: decided ({one_line(outcome.message, 60)})"
+    if outcome.status == Outcome.IDENTICAL:
+        why = one_line(outcome.message, 100).removesuffix(": identical")
+        return f"identical to the baseline: {why}" if why else "identical to the baseline"
     if outcome.status == Outcome.STOPPED:
         return f"stopped at step {outcome.last_step}: non-finite, going on would measure nothing"
     what = "out of memory" if outcome.status == Outcome.OUT_OF_MEMORY else "exception"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+FIGURE_NAME = "pilot.png"
+
 # Escape sequences (CSI, OSC and the two-character ones), then what is left of control characters,
 # and the characters that reorder or hide text.
 _ESCAPES = re.compile(

@@ -1,54 +1,35 @@
-"""What a pilot's tracking run holds, read from the folder: tags, params, metrics, files. Pure.
-
-Only finite numbers become metrics: a store keeps inf as 1.8e308 and a page leaves out a metric that
-ends in NaN. Non-finite steps are counted instead; the full truth is in the records, which are sent
-as files.
-"""
+"""What a pilot's parent run holds, read from the folder: tags, params, numbers, files. Pure."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
-import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from pilot.folder import PilotFolder
 from pilot.plan import BEFORE
-from pilot.records import StepRecord
-from pilot.report.figures import VERDICT_COLOURS, non_finite_steps
+from pilot.report.colours import VERDICT_COLOURS
+from pilot.report.curves import non_finite_steps
 from pilot.report.layout import next_line
 from pilot.report.words import clean, one_line
 from pilot.tracking.hide import HIDDEN, hide_message, hide_text, is_secret_key
-from pilot.view import ArmView, PilotView
+from pilot.tracking.names import free_name
+from pilot.tracking.series import arm_secs, finite
+from pilot.view import PilotView
 
-MAX_METRIC_NAMES = 29  # a run's page stays readable and quick below thirty charts
 MAX_PARAM_CHARS = 6000
+PARENT_ROLE = "campaign"
+ORDER_TAG = "pilot.order"
 _MAX_TAG_CHARS = 1000
-_SERIES = {
-    "train/loss": "loss",
-    "train/grad_norm": "grad_norm",
-    "train/clip_coef": "clip_coef",
-    "train/relative_update": "relative_update",
-    "train/learning_rate": "learning_rate",
-}
+_NO_COLOUR = "#757575"
 _RECORDS = (
-    *("steps.*.jsonl", "cooldown.*.jsonl", "validations.jsonl"),
+    *("lineage.json", "steps.*.jsonl", "cooldown.*.jsonl", "validations.jsonl"),
     *("evidence.jsonl", "resources.jsonl"),
 )
-_MAY_QUOTE_DATA = ("outcome.json", "log.txt")
-
-
-class Point(NamedTuple):
-    """One value of a metric at a step, ``secs`` after the start of the arm."""
-
-    name: str
-    step: int
-    value: float
-    secs: float
+_MAY_QUOTE_DATA = ("outcome.json", "absence.json", "log.txt")
 
 
 def run_name(verdict: Mapping[str, Any]) -> str:
@@ -64,25 +45,46 @@ def fingerprint(verdict: Mapping[str, Any]) -> str:
 
 
 def tags(view: PilotView, verdict: Mapping[str, Any], root: Path) -> dict[str, str]:
-    """The tags of the run; every one is set, so that an old value never stays."""
+    """The tags of the parent; every one is set, so that an old value never stays."""
     cause, remedy = verdict.get("cause") or {}, verdict.get("remedy") or {}
     broken = non_finite_steps(view.baseline)
-    values = {
+    count = sum(arm is not view.baseline for arm in view.arms.values())
+    return clean_tags(
+        {
+            **shared_tags(view, verdict),
+            "pilot.role": PARENT_ROLE,
+            "pilot.why": verdict.get("why", ""),
+            "pilot.next": next_line(verdict, root),
+            "pilot.cause": _joined("{category}: {sentence}", cause),
+            "pilot.remedy": _joined("{override} ({status})", remedy),
+            "pilot.changed": f"{count} arm{'s' if count != 1 else ''}",
+            ORDER_TAG: "-",
+            "pilot.dir": root,
+            "pilot.first_nonfinite_step": broken[0] if broken else "none",
+            "mlflow.runName": run_name(verdict),
+            "mlflow.runColor": VERDICT_COLOURS.get(str(verdict["verdict"]), _NO_COLOUR),
+        }
+    )
+
+
+def _joined(form: str, parts: Mapping[str, Any]) -> str:
+    """``form`` filled with what is known; ``none`` where there is nothing."""
+    return form.format_map(defaultdict(str, parts)) if parts else "none"
+
+
+def shared_tags(view: PilotView, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """The tags that parent and children have alike: each run can be found without the other."""
+    return {
         "pilot.verdict": verdict["verdict"],
-        "pilot.role": "campaign",
-        "pilot.why": verdict.get("why", ""),
-        "pilot.next": next_line(verdict, root),
-        "pilot.cause": f"{cause['category']}: {cause.get('sentence', '')}" if cause else "none",
-        "pilot.remedy": f"{remedy['override']} ({remedy.get('status')})" if remedy else "none",
         "pilot.recipe": view.plan.recipe,
         "pilot.fingerprint": fingerprint(verdict) or "none",
-        "pilot.dir": root,
-        "pilot.first_nonfinite_step": broken[0] if broken else "none",
-        "mlflow.runName": run_name(verdict),
-        "mlflow.runColor": VERDICT_COLOURS.get(str(verdict["verdict"]), "#757575"),
         "mlflow.source.name": "python -m pilot",
         "mlflow.source.type": "LOCAL",
     }
+
+
+def clean_tags(values: Mapping[str, Any]) -> dict[str, str]:
+    """Tags on one line, of bounded length, with secrets hidden."""
     return {key: hide_message(one_line(text, _MAX_TAG_CHARS)) for key, text in values.items()}
 
 
@@ -110,92 +112,26 @@ def _leaves(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
         yield prefix, value
 
 
-def free_name(text: str, taken: Iterable[str]) -> str:
-    """A name that a store accepts (letters, digits, ``_-./:``), unlike those that are taken."""
-    name = re.sub(r"[^\w\-./: ]", "_", one_line(text))
-    name = re.sub(r"\.{2,}|/{2,}|^[/.]+|[/.]+$", "_", name)[:200] or "_"
-    number, free, used = 2, name, set(taken)
-    while free in used:
-        free, number = f"{name}_{number}", number + 1
-    return free
-
-
-def series(view: PilotView) -> list[Point]:
-    """The baseline's curves in the order of their steps, finite values only."""
-    arm = view.baseline
-    if arm is None:
-        return []
-    clock = _clock(arm)
-    points = [
-        Point(name, record.step, value, clock(record.step))
-        for record in arm.steps
-        for name, value in _step_values(record)
-    ]
-    points += [Point("cooldown/loss", r.step, r.loss, clock(r.step)) for r in arm.cooldown]
-    names = _validation_names(view)
-    points += [
-        Point(names[v.name], v.step, v.loss, clock(v.step))
-        for v in _last_validations(arm)
-        if v.name in names
-    ]
-    return sorted((p for p in points if math.isfinite(p.value)), key=lambda p: (p.step, p.name))
-
-
-def _step_values(record: StepRecord) -> Iterable[tuple[str, float]]:
-    for name, attribute in _SERIES.items():
-        yield name, float(getattr(record, attribute))
-
-
-def _last_validations(arm: ArmView) -> Iterable[Any]:
-    """One record a place and set: a later attempt repeats places, its record counts."""
-    return {(v.at, v.name): v for v in arm.validations}.values()
-
-
-def _validation_names(view: PilotView) -> dict[str, str]:
-    """Metric name of each validation set, the primary first, as many as there is room for."""
-    arm, names = view.baseline, dict[str, str]()
-    room = MAX_METRIC_NAMES - len(_SERIES) - 16  # cooldown/loss and the scalars below
-    for record in sorted(arm.validations if arm else (), key=lambda v: not v.primary):
-        if record.name not in names and len(names) < room:
-            clean_name = record.name.replace("/", "_")
-            names[record.name] = free_name(f"val/{clean_name}", names.values())
-    return names
-
-
-def _clock(arm: ArmView) -> Any:
-    """Seconds since the start at a step, from the recorded step times (1 ms a step without)."""
-    steps = {r.step: r.secs for r in arm.resources if r.kind == "step" and math.isfinite(r.secs)}
-    at = np.array(sorted(steps), dtype=np.int64)
-    secs = np.cumsum([steps[step] for step in at])
-
-    def clock(step: int) -> float:
-        index = int(np.searchsorted(at, step, side="right"))
-        return step * 1e-3 + (float(secs[index - 1]) if index else 0.0)
-
-    return clock
-
-
 def scalars(view: PilotView, verdict: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers of the whole pilot, finite, six significant digits; at most fifteen."""
-    broken = non_finite_steps(view.baseline)
+    """Numbers of the whole pilot, finite, six significant digits."""
     statuses = [gate.get("status") for gate in verdict.get("gates") or ()]
-    values: dict[str, Any] = {
-        "pilot/nonfinite_steps": len(broken),
-        "pilot/first_nonfinite_step": broken[0] if broken else None,
-        "pilot/steps": len(view.baseline.steps) if view.baseline else 0,
-        "pilot/gates_failed": statuses.count("fail"),
-        "pilot/gates_warned": statuses.count("warn"),
-        "pilot/val_change": _validation_change(view),
-    }
-    for arm in verdict.get("arms") or ():
-        name = free_name(f"arm/{arm.get('name')}/final_loss", values)
-        values[name] = arm.get("final_loss")
-    finite = {
-        name: float(f"{value:.6g}")
-        for name, value in values.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    }
-    return dict(list(finite.items())[:15])
+    cost, noise = verdict.get("cost") or {}, verdict.get("noise") or {}
+    baseline = view.baseline
+    final = baseline.validation(view.plan.final_validation) if baseline else None
+    return finite(
+        {
+            "pilot/nonfinite_steps": len(non_finite_steps(baseline)),
+            "pilot/final_loss": final.loss if final else None,
+            "pilot/val_change": _validation_change(view),
+            "pilot/steps": len(baseline.steps) if baseline else 0,
+            "pilot/gates_failed": statuses.count("fail"),
+            "pilot/gates_warned": statuses.count("warn"),
+            "pilot/noise_sd": noise.get("sd"),
+            "pilot/cost_steps": cost.get("num_steps"),
+            "pilot/cost_ratio": cost.get("ratio"),
+            "pilot/cost_secs": cost_secs(view),
+        }
+    )
 
 
 def _validation_change(view: PilotView) -> float | None:
@@ -216,10 +152,36 @@ def text_files(folder: PilotFolder, log_text: bool) -> dict[str, Path]:
     return {name: path for name, path in files.items() if path.is_file()}
 
 
+def figure_files(folder: PilotFolder) -> dict[str, Path]:
+    """The figures, by their name in the run."""
+    return {f"figures/{path.name}": path for path in sorted(folder.figures.glob("*.png"))}
+
+
 def record_files(folder: PilotFolder) -> dict[str, Path]:
     """Figures and the records of each arm; never checkpoints, never rows of data."""
-    files = {f"figures/{path.name}": path for path in sorted(folder.figures.glob("*.png"))}
+    files = figure_files(folder)
     for pattern in _RECORDS:
         for path in sorted((folder.root / "arms").glob(f"*/{pattern}")):
             files[f"arms/{path.parent.name}/{path.name}"] = path
     return files
+
+
+def dataset_facts(view: PilotView) -> dict[str, str]:
+    """Name, digest and size of the training data; the digest covers sources and row lengths."""
+    rows = view.rows
+    digest = hashlib.sha256("\n".join(rows.source_names).encode())
+    for array in (rows.num_tokens, rows.num_supervised_tokens, rows.source):
+        digest.update(array.astype("<i8").tobytes())
+    sources = [one_line(name, 60) for name in rows.source_names[:20]]
+    profile = {"num_rows": len(rows.num_tokens), "num_tokens": int(rows.num_tokens.sum())}
+    return {
+        "name": one_line(view.plan.recipe, 200),
+        "digest": digest.hexdigest()[:16],
+        "source": json.dumps({"sources": sources}),
+        "profile": json.dumps(profile),
+    }
+
+
+def cost_secs(view: PilotView) -> float:
+    """Measured seconds of all arms."""
+    return sum(arm_secs(arm) for arm in view.arms.values())

@@ -24,9 +24,8 @@ def severity(result: CheckResult) -> str:
 
 def other_arm(view: PilotView, name: str, value: str, **changes: Any) -> PilotView:
     arm = view.arms[LOWER]
-    job = dataclasses.replace(
-        arm.job, arm=name, value=value, variable=changes.pop("variable", arm.job.variable)
-    )
+    variable, title = changes.pop("variable", arm.job.variable), name.replace("lr_x1_", "lr x1/")
+    job = dataclasses.replace(arm.job, arm=name, value=value, variable=variable, title=title)
     return dataclasses.replace(
         view, arms={**view.arms, name: dataclasses.replace(arm, job=job, **changes)}
     )

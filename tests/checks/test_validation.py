@@ -8,7 +8,7 @@ import pytest
 
 from pilot.checks.registry import CheckResult
 from pilot.checks.validation import check
-from pilot.compare import critical
+from pilot.compare.paired import critical
 from pilot.records import ValidationRecord
 from pilot.view import PilotView
 from tests.factories import build_view, make_gates, with_baseline

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 import yaml
 
-from pilot.cli.app import _quoted
 from tests.conftest import RunPilot
 
 MINE = """# @package _global_
@@ -64,9 +64,13 @@ def test_all_mistakes_in_one_message_without_traceback(user: Path, run_pilot: Ru
     ("words", "message"),
     [
         ([], "a recipe must be chosen"),
-        (["-m", "+recipe=mine"], "run one pilot per value"),
-        (["+recipe=mine", "--multirun"], "run one pilot per value"),
-        (["+recipe=mine", "pilot.seed=1,2"], "run one pilot per value"),
+        (["-m", "+recipe=mine"], "-m\n    rule:   needs a list of values"),
+        (["+recipe=mine", "--multirun"], "-m\n    rule:   needs a list of values"),
+        (["+recipe=mine", "pilot.seed=1,2"], "add -m: each value is an arm"),
+        (["-m", "+recipe=mine,other"], "run one pilot per recipe (+recipe=NAME)"),
+        (["-m", "+recipe=mine", "optim=adamw,sgd"], "run one pilot per optim (optim=NAME)"),
+        (["--multrun", "+recipe=mine"], "did you mean --multirun?"),
+        (["+recipe=mine", "arms.add=[{optim.bta2: 0.9}]"], "did you mean 'optim.beta2'?"),
         (["--confg", "+recipe=mine"], "did you mean --cfg?"),
         (["--config-dir"], "--config-dir needs a folder"),
         (["--config-dir=nowhere", "+recipe=mine"], "--config-dir is not a folder"),
@@ -112,11 +116,42 @@ def test_a_recipe_reaches_the_campaign_with_its_folder(user: Path, run_pilot: Ru
     assert not (user / "outputs").exists()
 
 
-@pytest.mark.parametrize(
-    "text", ["plain", "it's", "a b,c", "back\\slash", "x\\'y", "end\\", "{=}[1]"]
-)
-def test_a_quoted_path_is_read_back_by_hydra(text: str) -> None:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
+def test_lists_of_values_make_one_pilot(user: Path, run_pilot: RunPilot) -> None:
+    done = run_pilot(
+        *("+recipe=mine", "optim.beta1=0.8,0.9", "out_dir=out", "tracking=none", "-m"),
+        *("optim.max_grad_norm=null,1.0", "pilot.seed=3"),
+        cwd=user,
+    )
+    assert done.returncode != 0  # the module has no build(): see above
+    assert "did you mean" not in done.stderr
+    tree = yaml.safe_load((user / "out" / "config.yaml").read_text())
+    assert tree["arms"]["learning_rate_scales"] == ["1/3"]  # arms=star
+    assert tree["arms"]["add"] == [
+        {"optim.beta1": 0.8},
+        {"optim.beta1": 0.9},
+        {"optim.max_grad_norm": None},
+        {"optim.max_grad_norm": 1.0},
+    ]
+    assert (tree["optim"]["beta1"], tree["optim"]["max_grad_norm"]) == (0.9, 1.0)
+    facts = json.loads((user / "out" / "start.json").read_text())
+    assert facts["words"] == ["+recipe=mine", "tracking=none", "pilot.seed=3"]
+    assert facts["notes"] == [
+        "optim.beta1=0.9 is what the recipe has already: no arm",
+        "optim.max_grad_norm=1.0 is what the recipe has already: no arm",
+    ]
+    hydras = yaml.safe_load((user / "out" / ".hydra" / "config.yaml").read_text())
+    assert hydras["arms"]["add"] == tree["arms"]["add"]
+    assert not (user / "multirun").exists()
 
-    override = OverridesParser.create().parse_override(f"out_dir={_quoted(text)}")
-    assert override.value() == text
+
+def test_cfg_job_shows_the_lists_as_arms(user: Path, run_pilot: RunPilot) -> None:
+    done = run_pilot("-m", "--cfg", "job", "+recipe=mine", "optim.beta2=0.95,0.99", cwd=user)
+    assert (done.returncode, done.stderr) == (0, "")
+    tree = yaml.safe_load(done.stdout)
+    assert tree["arms"]["add"] == [{"optim.beta2": 0.95}, {"optim.beta2": 0.99}]
+    assert tree["optim"]["beta2"] == 0.999
+    done = run_pilot("--multirun", "-c", "job", "+recipe=mine", "optim.beta2=1,x", cwd=user)
+    assert done.returncode == 0  # only the optimizer's class knows what it takes
+    done = run_pilot("--multirun", "-c", "job", "+recipe=mine", "optim.beta3=1,2", cwd=user)
+    assert done.returncode == 2
+    assert "optim.beta3 = 1,2\n    rule:   no such key" in done.stderr

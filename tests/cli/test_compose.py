@@ -76,6 +76,8 @@ def test_overrides_reach_the_tree(user: Path) -> None:
     assert composed.module_path == (user / "recipes" / "mine.py").resolve()
     assert composed.notes == ()
     assert "++recipe.noise=0.25" in composed.overrides
+    assert composed.words[:2] == ("+recipe=mine", "optim.learning_rate=0.5")
+    assert len(composed.words) == 6
 
 
 def test_one_beta_is_one_variable(user: Path) -> None:
@@ -175,7 +177,7 @@ def test_a_recipe_that_is_not_chosen_right(
 
 
 def test_values_are_checked_without_a_recipe_too(user: Path) -> None:
-    wrong = _mistakes(user, "batch.micro_batch_size=0", "pilot.seeed=1", "recipe.x=1")
+    wrong = _mistakes(user, "batch.micro_batch_size=0", "pilot.seeed=1", "recipe.x=1", "optim=sgd")
     assert set(wrong) == {"recipe", "batch.micro_batch_size", "pilot.seeed"}
 
 

@@ -24,6 +24,10 @@ def test_help_names_recipes_groups_words_and_exit_codes(run_pilot: RunPilot) -> 
         "llama_ft",
         "sine_mlp",
         "optim                adafactor | adamw | sgd",
+        "arms                 default | reference | star",
+        "python -m pilot -m +recipe=NAME KEY=VALUE,VALUE",
+        "-m, --multirun         KEY=VALUE,VALUE: every value is an arm",
+        "arms=NAME",
         "judge DIR [--gates FILE]",
         "0 GO, 1 pilot crashed, 2 configuration or usage error, 3 NO-GO, 4 INCONCLUSIVE",
     ):

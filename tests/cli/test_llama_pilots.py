@@ -20,7 +20,10 @@ SHORT = (
     "full_run.warmup_steps=6",
     "pilot.validation_rows=48",
 )
-COMMON = ("+recipe=llama_ft", "tracking=none", "out_dir=out", "launcher.num_threads=1")
+COMMON = (
+    *("+recipe=llama_ft", "arms=reference"),
+    *("tracking=none", "out_dir=out", "launcher.num_threads=1"),
+)
 
 
 def pilot(run: RunPilot, cwd: Path, *words: str) -> tuple[int, dict[str, Any], str]:

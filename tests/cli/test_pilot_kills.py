@@ -17,10 +17,10 @@ from tests.cli.userdir import joined, make_user_dir, verdict
 from tests.conftest import RunPilot, environment
 
 
-def start(root: Path) -> subprocess.Popen[str]:
+def start(root: Path, *words: str) -> subprocess.Popen[str]:
     """A pilot of the tiny recipe in the background."""
     return subprocess.Popen(
-        [sys.executable, "-m", "pilot", "+recipe=tiny"],
+        [sys.executable, "-m", "pilot", "+recipe=tiny", *words],
         cwd=root,
         env=environment(),
         text=True,

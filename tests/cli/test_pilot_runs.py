@@ -32,8 +32,10 @@ def test_go_with_everything_on_disk(finished: Path) -> None:
         "determinism",
         "longest_sample",
         "movement",
+        "start_state",
+        "random_state",
     }
-    assert (finished / "figures" / "baseline.png").stat().st_size > 10_000
+    assert (finished / "figures" / "pilot.png").stat().st_size > 10_000
     pinned = [
         json.loads(p.read_text())["reasons"]
         for p in sorted((finished / "arms/baseline/checkpoints").glob("*/manifest.json"))

@@ -17,6 +17,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from pilot import config as schema
+from pilot.arms.settings import Arms
 from pilot.cli.search import hydra_session, use_user_dirs
 from pilot.cli.settings import COMMON
 from pilot.cli.words import WORDS
@@ -92,6 +93,25 @@ def test_defaults_in_conf_are_those_of_the_schema(recipe: str) -> None:
         assert getattr(gates, name) == type(getattr(gates, name))(), name
     assert schema.PilotConfig.model_validate(tree["pilot"]) == schema.PilotConfig()
     assert schema.Launcher.model_validate(tree["launcher"]) == schema.Launcher()
+    arms = Arms.model_validate({**tree["arms"], "noise_dir": None})  # a folder of the checkout
+    assert arms == Arms()
+    assert tree["arms"]["noise_dir"] == "outputs/noise"
+
+
+@pytest.mark.parametrize("option", ["default", "reference", "star"])
+def test_every_option_of_arms_has_every_key(option: str) -> None:
+    assert sorted(path.stem for path in (conf_dir() / "arms").glob("*.yaml")) == [
+        "default",
+        "reference",
+        "star",
+    ]
+    tree = _composed("llama_ft", f"arms={option}")
+    assert set(tree["arms"]) == set(Arms.model_fields)
+    arms = Arms.model_validate(tree["arms"])
+    assert arms.learning_rate_scales == (["1/10", "1/3", "3"] if option == "default" else ["1/3"])
+    assert arms.max_grad_norm == (1.0 if option == "default" else None)
+    assert arms.num_replicas == (0 if option == "reference" else 2)
+    assert arms.add == []
 
 
 def _readme() -> dict[str, str]:

@@ -76,6 +76,18 @@ def test_what_differs_is_listed_and_is_no_go_ahead(
     assert verify_run(pilot, given, None) is ExitCode.NO_GO
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["arms=reference"],
+        ["arms=star", "arms.num_replicas=0", "arms.budget_steps=500", "launcher.max_parallel=3"],
+        ["arms.add=[{optim.learning_rate: 0.5}]"],
+    ],
+)
+def test_the_arms_do_not_bind_the_verdict(more: list[str], pilot: Path) -> None:
+    assert verify_run(pilot, ["+recipe=mine", *more], None) is ExitCode.GO
+
+
 def test_a_verdict_without_a_fingerprint_is_no_go_ahead(pilot: Path) -> None:
     _verdict(pilot, "GO", fingerprint=None)
     assert verify_run(pilot, ["+recipe=mine"], None) is ExitCode.INCONCLUSIVE

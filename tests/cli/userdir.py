@@ -12,6 +12,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "recipes_for_tests.py"
 
 YAML = """\
 # @package _global_
+defaults:
+  - override /arms: reference
 recipe:
   name: tiny
   module: tiny

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pilot.records import StepRecord
 from pilot.report import figures
 from pilot.view import PilotView
 from tests.factories import LOWER, build_view, with_baseline, without_arm
+from tests.report.parts import add_arm, arm_row, several_arms
 
 VERDICT = {"verdict": "NO-GO", "why": "loss $x$ is [red]not[/red] finite \x1b[31m"}
 
@@ -37,7 +37,7 @@ def _texts(figure: Any) -> str:
 def test_a_png_is_written_twice_the_same(tmp_path: Path) -> None:
     view = build_view()
     (path,) = figures.draw(view, {"verdict": "GO", "why": "fine"}, tmp_path / "figures")
-    assert path == tmp_path / "figures" / "baseline.png"
+    assert path == tmp_path / "figures" / "pilot.png"
     first = path.read_bytes()
     assert first.startswith(b"\x89PNG") and 30_000 < len(first) < 400_000
     figures.draw(view, {"verdict": "GO", "why": "fine"}, tmp_path / "figures")
@@ -53,22 +53,71 @@ def test_the_title_says_the_verdict_and_counts_non_finite_steps() -> None:
     assert "non-finite" not in _texts(_figure(build_view(), {"verdict": "GO", "why": ""}))
 
 
-def test_curves_segments_and_limit_are_there() -> None:
-    loss, norm, rate = _figure(build_view()).axes
+def test_panels_segments_and_limit_are_there() -> None:
+    figure = _figure(build_view())
+    loss, norm, clip, update, rate = figure.axes
     assert {t.get_text() for t in loss.texts} == {"warm-up", "peak", "cool-down"}
-    labels = loss.get_legend_handles_labels()[1]
-    assert labels == [
-        "baseline, train (median of 5)",
-        "baseline, validation",
-        "lr x1/3, train (median of 5)",
-        "lr x1/3, validation",
-    ]
+    assert [len(axes.patches) for axes in figure.axes] == [3] * 5  # each segment shaded
     markers = [(m.get_xdata()[0], m.get_marker()) for m in loss.lines if m.get_marker() != "None"]
     assert markers[:4] == [(0, "o"), (12, "^"), (48, "s"), (56, "D")]
-    assert norm.get_yscale() == "log"
+    assert (norm.get_yscale(), update.get_yscale(), rate.get_yscale()) == ("log", "log", "linear")
     assert [t.get_text() for t in norm.texts] == ["clipped above 1"]
     assert len(rate.lines[0].get_xdata()) == 56
     assert loss.get_xlim()[0] < 0 and loss.get_xlim()[1] > 56
+    (key,) = figure.legends
+    assert [t.get_text() for t in key.get_texts()] == [
+        "each step", "median of 5", "validation before step 1", "at warm-up end", "at peak end",
+        "after cool-down",
+    ]  # fmt: skip
+
+
+def test_all_arms_are_drawn_in_their_looks_and_named_beside() -> None:
+    rows = [arm_row("lr_x1_10", status="decided", num_steps=20)]
+    figure = _figure(several_arms(), {"verdict": "GO", "arms": rows})
+    lines = [line for line in figure.axes[0].lines if line.get_linewidth() > 1.2]
+    drawn = [line.get_color() for line in lines if len(line.get_xdata()) > 1]
+    assert drawn == ["#000000", "#1c6fc4", "#58b4e8", "#e8800c", "#8a8a8a"]
+    texts = [t.get_text() for t in figure.texts]
+    for text in ("lr x1/10: worse, ended at 20", "clip off: identical", "replica 2: not run"):
+        assert text in texts
+    endings = [(m.get_xdata()[0], m.get_marker()) for m in figure.axes[0].lines[-2:]]
+    assert endings == [(20, "o"), (30, "X")]
+    assert "decided early" in [t.get_text() for t in figure.legends[0].get_texts()]
+
+
+def _blow_up_from_20(record: StepRecord) -> StepRecord:
+    if record.step < 20:
+        return record
+    size = 10.0 ** (record.step - 19)
+    return dataclasses.replace(record, loss=size, grad_norm=size)
+
+
+def test_an_arm_that_diverges_flattens_nobody() -> None:
+    view = add_arm(build_view(), "lr_x3", last_step=30, edit=_blow_up_from_20)
+    calm = _figure(build_view()).axes
+    loss, norm = _figure(view).axes[:2]
+    assert loss.get_yscale() == "linear"
+    assert loss.get_ylim()[1] < 2 * calm[0].get_ylim()[1]
+    assert norm.get_ylim()[1] < 10 * calm[1].get_ylim()[1]
+    marker = loss.lines[-1]  # its end lies above and is marked at the border
+    assert (marker.get_marker(), marker.get_xdata()[0]) == ("X", 30)
+    assert marker.get_ydata()[0] == loss.get_ylim()[1]
+
+
+def test_a_baseline_that_diverges_leaves_the_arms_readable() -> None:
+    view = build_view(baseline={"last_step": 30, "edit": _blow_up_from_20})
+    loss = _figure(view).axes[0]
+    assert loss.get_yscale() == "linear" and loss.get_ylim()[1] < 6
+    alone = _figure(without_arm(view, LOWER)).axes[0]
+    assert alone.get_yscale() == "log" and alone.get_ylim()[1] >= 1e10
+
+
+def test_rates_far_apart_get_a_log_axis() -> None:
+    view = add_arm(build_view(), "low", learning_rate=1e-5)
+    axes = _figure(view).axes[4]
+    assert axes.get_yscale() == "log"
+    low, high = axes.get_ylim()
+    assert low < 1e-5 and 3e-3 < high < 6e-3
 
 
 def test_an_explosion_gets_a_log_axis_and_overflow_none_at_all(tmp_path: Path) -> None:
@@ -111,29 +160,6 @@ def test_nothing_to_draw_says_so(kind: str, tmp_path: Path) -> None:
     figures.draw(view, VERDICT, tmp_path)
     norm = _figure(view).axes[1]
     assert [t.get_text() for t in norm.texts] == ["no finite values"]
-
-
-def test_smooth_is_a_median_that_skips_non_finite_values() -> None:
-    values = np.array([1.0, 9.0, 1.0, math.nan, 3.0, 2.0])
-    smoothed = figures.smooth(values, 3)
-    np.testing.assert_array_equal(smoothed, [5.0, 1.0, 5.0, math.nan, 2.5, 2.5])
-    assert figures.smooth(np.array([]), 5).size == 0
-    np.testing.assert_array_equal(figures.smooth(np.full(4, 2.0), 3), np.full(4, 2.0))
-
-
-def test_a_step_that_the_scaler_skipped_is_ordinary() -> None:
-    def skip(record: StepRecord) -> StepRecord:
-        if record.step != 2:
-            return dataclasses.replace(record, loss_scale=1024.0)
-        return dataclasses.replace(
-            record, loss_scale=2048.0, step_skipped=True, finite_grads=False, grad_norm=math.inf
-        )
-
-    view = build_view(baseline={"edit": skip})
-    assert figures.non_finite_steps(view.baseline) == []
-    view = build_view(baseline={"edit": lambda r: dataclasses.replace(skip(r), loss_scale=None)})
-    assert figures.non_finite_steps(view.baseline) == [2]
-    assert figures.non_finite_steps(None) == []
 
 
 def test_importing_the_projections_loads_nothing_heavy() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from pilot.judge import judge
 from pilot.records import Outcome
-from pilot.report.markdown import escape, escape_block, render
+from pilot.report.markdown import render
+from pilot.report.markdown_text import escape, escape_block
 from tests.factories import build_view, make_gates, with_baseline, without_arm
 
 
@@ -39,8 +40,10 @@ def test_sections_and_tables() -> None:
     assert "112 optimizer steps, 8.6s of measured work." in text
     assert "not measured | optional | this version has no check for it" in text
     assert text.endswith("pilot verify compares.\n")
-    assert "| +0.1 (SE 0.0037, n 64) | larger loss, noise unknown |" in text
-    assert "| baseline | the recipe unchanged | completed | 48 | 2 | - | - |" in text
+    assert "112 optimizer steps, 8.6s of measured work. That is 2.33 x the 48 steps of" in text
+    assert "| lr x1/3 | 56 | 1 | 4.3s | checkpoint 0.1s, start 1.0s, step 2.8s" in text
+    assert "| baseline | the recipe unchanged | - | - | reference | 2 | - | - | 56 |" in text
+    assert "![The curves of the baseline and its arms](figures/pilot.png)\n\n## Val" in text
     assert "| all 20 trainable tensors that got a gradient moved | at most 1 % of" in text
     assert "| this version has no check for it |  |" in text
     assert "no exception, memory suffices, an outcome exists (an exception of" in text

@@ -10,15 +10,11 @@ import pytest
 from rich.console import Console
 
 from pilot.folder import Job, PilotFolder
-from pilot.jsonl import write_json
 from pilot.judge import judge, load_gates
 from pilot.records import Outcome
 from pilot.report.terminal import Terminal, make_terminal
-from pilot.report.words import clean, human_bytes, human_secs, number, one_line
 from tests.factories import build_view, make_step
-
-EVIL = "boom \x1b[31mred\x1b[0m \x1b]0;title\x07 [bold]x[/bold] \x00\u202e\udc80"
-CLEAN_EVIL = "boom red  [bold]x[/bold] ?"
+from tests.report.parts import CLEAN_EVIL, EVIL, make_job
 
 
 @pytest.fixture(autouse=True)
@@ -46,31 +42,6 @@ def _verdict(**changes: Any) -> dict[str, Any]:
     return {**judge(view, load_gates(view)).verdict, **changes}
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(3.2149, "3.21"), (1234.4, "1234"), (0.0, "0"), (1e60, "1.0e+60"), (-2e-5, "-2.0e-05"),
-     (math.nan, "nan"), (-math.inf, "-inf"), (None, "-")],
-)  # fmt: skip
-def test_numbers(value: float | None, text: str) -> None:
-    assert number(value) == text
-
-
-def test_units() -> None:
-    assert [human_secs(s) for s in (0.04, 9.96, 59.6, 62, 3600 * 2 + 300, math.nan, None)] == [
-        "0.0s", "10s", "1m00s", "1m02s", "2h05m", "unknown", "unknown",
-    ]  # fmt: skip
-    assert [human_bytes(b) for b in (0, 999, 1000, 12_345_678, 98e9, 999_999, None)] == [
-        "0 bytes", "999 bytes", "1 kB", "12.3 MB", "98 GB", "1 MB", "unknown",
-    ]  # fmt: skip
-
-
-def test_foreign_text_is_harmless() -> None:
-    assert clean(EVIL) == CLEAN_EVIL
-    assert clean("a\tb\r\nc\rd") == "a\tb\ncd"
-    assert one_line("  a\n\n b\tc ") == "a b c"
-    assert one_line("abcdefgh", 6) == "abc..."
-
-
 def test_results_and_logs_go_to_different_streams(capsys: pytest.CaptureFixture[str]) -> None:
     terminal = make_terminal()
     terminal.say("a [result] in /a/long/path/" + "x" * 100)
@@ -88,30 +59,6 @@ def test_a_stream_in_an_old_locale_does_not_crash() -> None:
     terminal.verdict(_verdict(why="größer → 中"), Path("d"))
     stream.flush()
     assert raw.getvalue().startswith(b"gr??er ? ?\n")
-
-
-def test_the_plan_fits_into_eighty_columns() -> None:
-    view = build_view(config={"recipe__name": "synthetic"})
-    stream = io.StringIO()
-    warnings = (f"a very long warning {EVIL} " + "word " * 30,)
-    make_terminal(stream).plan(dataclasses.replace(view.plan, warnings=warnings), view.survey)
-    lines = stream.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[0] == "plan for synthetic: 48 steps of the full run's 400 (12 % of it)"
-    text = " ".join(stream.getvalue().split())
-    for part in (
-        "warm-up 1-12 12 0 to 2.75e-03",
-        "cool-down 49-56 8 2.67e-03 to 3.33e-04 (a branch)",
-        "validation after step: before 0, warmup end 12, peak end 48, cooldown end 56",
-        "held_out 64 rows, decides; other 64 rows",
-        "12 MB each, 36 MB an arm",
-        "8 rows a step, 448 rows needed of 480; sources: code, prose, rare",
-        "for the baseline and 1 arm",
-        "not measured events (spikes, trends)",
-        CLEAN_EVIL.replace("  ", " "),
-    ):
-        assert part in text
-    assert "\x1b" not in stream.getvalue()
 
 
 def test_progress_off_a_terminal_is_a_line_now_and_then() -> None:
@@ -167,6 +114,71 @@ def test_one_live_line_on_a_terminal_that_text_does_not_tear() -> None:
     assert stream.getvalue().count("\x1b[?25h") == stream.getvalue().count("\x1b[?25l") == 2
 
 
+def test_each_running_arm_has_its_own_live_line() -> None:
+    terminal, stream = _live()
+    baseline, lower = _job(), make_job("lr_x1_3", title="lr x1/3")
+    terminal.arm_started(baseline, 56)
+    terminal.arm_started(lower, 44)
+    terminal.arm_progress(baseline, "train", make_step(9), 1.0)
+    terminal.arm_progress(lower, "train", make_step(7), 1.0)
+    last = stream.getvalue().split("\x1b[1A")[-1]
+    assert "lr x1/3" in last and "7/44 loss 3 grad 0.5" in last
+    assert "9/56 loss 3 grad 0.5" in stream.getvalue().split("lr x1/3")[-2]
+    decided = Outcome(status=Outcome.DECIDED, last_step=20, message="worse")
+    terminal.arm_finished(lower, decided, 4.0)
+    rest = stream.getvalue().partition("lr x1/3 ended at step 20: decided (worse) (4.0s)")[2]
+    assert "9/56 loss 3" in rest and "lr x1/3" not in rest  # the other line is there again
+    terminal.arm_finished(baseline, None, 5.0)
+    assert stream.getvalue().endswith("see its log (5.0s)\x1b[0m\n")
+    terminal.close()
+    assert stream.getvalue().count("\x1b[?25h") == stream.getvalue().count("\x1b[?25l") == 2
+
+
+def test_several_arms_off_a_terminal_are_told_apart() -> None:
+    stream = io.StringIO()
+    terminal = make_terminal(stream)
+    jobs = [_job(), make_job("lr_x3", title="lr x3")]
+    for job in jobs:
+        terminal.arm_started(job, 56)
+    for step in (1, 2, 3):
+        for job in jobs:
+            terminal.arm_progress(job, "train", make_step(step), elapsed_secs=8.0 * step)
+    assert [line.split(" loss")[0] for line in stream.getvalue().splitlines()] == [
+        "baseline started: 56 steps",
+        "lr x3 started: 56 steps",
+        "baseline 1/56",
+        "lr x3 1/56",
+        "baseline 3/56",
+        "lr x3 3/56",
+    ]
+
+
+def test_a_forked_arm_counts_its_own_steps() -> None:
+    stream = io.StringIO()
+    terminal, job = make_terminal(stream), make_job("lr_x3", title="lr x3", fork_step=12)
+    terminal.arm_started(job, 44)
+    for step in range(13, 57):
+        terminal.arm_progress(job, "train", make_step(step), elapsed_secs=0.1 * step)
+    lines = stream.getvalue().splitlines()
+    assert lines[1].startswith("lr x3 1/44 loss 3 ")
+    assert lines[-1].startswith("lr x3 44/44 loss 3 ")
+    assert len(lines) == 3
+
+
+def test_an_arm_that_does_not_run_is_one_line_and_leaves_the_live_lines() -> None:
+    stream = io.StringIO()
+    make_terminal(stream).arm_not_run(make_job(title="clip off"), "never clipped:\nidentical")
+    assert stream.getvalue() == "clip off: never clipped: identical\n"
+    terminal, live = _live()
+    terminal.arm_started(_job(), 56)
+    terminal.arm_started(make_job(title="lr x3"), 56)
+    terminal.arm_not_run(make_job(title="lr x3"), "killed 3 times")
+    assert live.getvalue().count("lr x3: killed 3 times\n") == 1
+    rest = live.getvalue().partition("lr x3: killed 3 times")[2]
+    assert "baseline" in rest and "lr x3" not in rest
+    terminal.close()
+
+
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [
@@ -174,6 +186,18 @@ def test_one_live_line_on_a_terminal_that_text_does_not_tear() -> None:
         (
             Outcome(status=Outcome.STOPPED, last_step=7),
             "baseline stopped at step 7: non-finite, going on would measure nothing (2.0s)",
+        ),
+        (
+            Outcome(status=Outcome.DECIDED, last_step=20, message="worse"),
+            "baseline ended at step 20: decided (worse) (2.0s)",
+        ),
+        (
+            Outcome(status=Outcome.IDENTICAL, last_step=0, message="never clipped: identical"),
+            "baseline identical to the baseline: never clipped (2.0s)",
+        ),
+        (
+            Outcome(status=Outcome.IDENTICAL, last_step=0),
+            "baseline identical to the baseline (2.0s)",
         ),
         (
             Outcome(status=Outcome.EXCEPTION, last_step=2, where="forward", step=3,
@@ -192,45 +216,6 @@ def test_how_an_arm_ended(outcome: Outcome | None, text: str) -> None:
     stream = io.StringIO()
     make_terminal(stream).arm_finished(_job(), outcome, 2.0)
     assert stream.getvalue() == text + "\n"
-
-
-def test_the_verdict_says_all_in_words(tmp_path: Path) -> None:
-    root = tmp_path / "my pilot"
-    root.mkdir()
-    write_json(PilotFolder(root).tracking, {"link": "http://h/#/experiments/1/runs/ab"})
-    gates = [
-        {"name": "finite", "need": "required", "status": "fail", "sentence": f"bad {EVIL}"},
-        {"name": "memory", "need": "optional", "status": "not_measured", "sentence": "no limit"},
-        {"name": "events", "need": "required", "status": "waived", "judged": "fail",
-         "waived": "known", "sentence": "a spike"},
-    ]  # fmt: skip
-    verdict = _verdict(
-        verdict="NO-GO",
-        why="w " * 60,
-        next="python -m pilot resume DIR",
-        gates=gates,
-        cause={"category": "data", "sentence": "row 5"},
-        remedy={"override": "optim.learning_rate=0.001", "status": "proven by arm lr x1/3"},
-    )
-    stream = io.StringIO()
-    make_terminal(stream).verdict(verdict, root)
-    text = stream.getvalue()
-    lines = text.splitlines()
-    assert lines[1].startswith("NO-GO  w w w")
-    assert "  finite  FAIL          bad boom red [bold]x[/bold] ?" in lines
-    assert "  memory  not measured  no limit (optional)" in lines
-    assert "  events  waived        waived because 'known'; judged FAIL: a spike" in lines
-    assert f"next     python -m pilot resume '{root}'" in lines
-    assert f"report   {root}/report.md" in lines
-    assert "tracking http://h/#/experiments/1/runs/ab" in lines
-    flat = " ".join(text.split())
-    assert "remedy optim.learning_rate=0.001 (proven by arm lr x1/3)" in flat
-    assert "cause data: row 5" in flat
-    assert "lr x1/3: completed, 48 steps, optim.learning_rate=0.001" in flat
-    assert "cost 112 steps in 8.6s, all arms together; the baseline is 12 % of the full run" in flat
-    assert "\x1b" not in text
-    copyable = ("next", "report", "tracking")
-    assert max(len(line) for line in lines if not line.startswith(copyable)) <= 80
 
 
 def test_no_colour_when_asked_and_words_with_colour(monkeypatch: pytest.MonkeyPatch) -> None:

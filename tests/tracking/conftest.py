@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import tempfile
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from pilot.folder import PilotFolder
-from pilot.judge import judge, load_gates, write
 from pilot.view import PilotView
-from tests.factories import build_view, write_view
+from tests.factories import build_view
+from tests.tracking.pilots import write_judged
 
 MakePilot = Callable[..., Path]
 
@@ -43,11 +41,7 @@ def make_pilot(tmp_path: Path) -> MakePilot:
         tree = {**view.config, "tracking": {"uri": uri, "experiment": None, "log_text": False}}
         for section, values in config.items():
             tree[section] = {**tree[section], **values}
-        short = {**view.fingerprint, "hash": "e4f5a6b01234"}
-        view = dataclasses.replace(view, config=tree, fingerprint=short)
-        root = write_view(tmp_path / "pilot", view)
-        PilotFolder(root).config.write_text(yaml.safe_dump(tree), encoding="utf-8")
-        write(root, judge(view, load_gates(build_view())))
+        root = write_judged(tmp_path / "pilot", view, tree)
         PilotFolder(root).figures.mkdir()
         (PilotFolder(root).figures / "baseline.png").write_bytes(b"\x89PNG")
         return root

@@ -6,69 +6,29 @@ from pathlib import Path
 
 from pilot.folder import PilotFolder
 from pilot.judge import judge, load_gates
-from pilot.records import StepRecord
 from pilot.tracking import payload
-from tests.factories import build_view, make_validation, with_baseline, write_view
+from tests.factories import build_view, write_view
+from tests.tracking.pilots import five_arms
 
 
-def _broken(record: StepRecord) -> StepRecord:
-    if record.step < 20:
-        return record
-    return dataclasses.replace(
-        record, loss=math.nan, grad_norm=math.inf, finite_loss=False, finite_grads=False
-    )
-
-
-def test_series_hold_finite_values_in_the_order_of_steps() -> None:
-    view = build_view(baseline={"last_step": 21, "edit": _broken})
-    points = payload.series(view)
-    assert all(math.isfinite(p.value) for p in points)
-    assert [p.step for p in points] == sorted(p.step for p in points)
-    assert [p.step for p in points if p.name == "train/loss"] == list(range(1, 20))
-    assert [p.step for p in points if p.name == "train/learning_rate"] == list(range(1, 22))
-    assert [p.step for p in points if p.name == "val/held_out"] == [0, 12]
-    assert all(a.secs <= b.secs for a, b in zip(points, points[1:], strict=False))
-
-
-def test_a_repeated_validation_counts_once() -> None:
+def test_the_pilots_numbers_are_finite_and_rounded() -> None:
     view = build_view()
-    assert view.baseline is not None
-    again = make_validation("before", 0, 2.5)
-    view = with_baseline(view, validations=(*view.baseline.validations, again))
-    points = [p for p in payload.series(view) if p.name == "val/held_out" and p.step == 0]
-    assert [round(p.value, 3) for p in points] == [round(again.loss, 3)]
-
-
-def test_scalars_are_finite_and_rounded() -> None:
-    view = build_view(baseline={"last_step": 21, "edit": _broken})
     verdict = judge(view, load_gates(view)).verdict
     values = payload.scalars(view, verdict)
-    assert values["pilot/nonfinite_steps"] == 2
-    assert values["pilot/first_nonfinite_step"] == 20
-    assert values["pilot/gates_failed"] >= 1
-    assert "pilot/val_change" not in values  # no final validation: nothing, rather than a zero
-    assert "pilot/first_nonfinite_step" not in payload.scalars(build_view(), verdict)
-    assert payload.scalars(build_view(), verdict)["pilot/val_change"] == -1.0
+    assert values["pilot/val_change"] == -1.0
+    assert values["pilot/final_loss"] == 2.0
+    assert values["pilot/nonfinite_steps"] == 0
+    assert values["pilot/steps"] == 48
+    odd = {"noise": {"sd": math.nan}, "cost": {"ratio": 1.23456789, "num_steps": None}}
+    values = payload.scalars(view, {**verdict, **odd})
+    assert values["pilot/cost_ratio"] == 1.23457
+    assert not {"pilot/noise_sd", "pilot/cost_steps"} & set(values)
 
 
-def test_fewer_than_thirty_metric_names_whatever_the_recipe_has() -> None:
-    view = build_view()
-    sets = [
-        make_validation("before", 0, 3.0, name=f"s/{i} (x)", primary=i == 40) for i in range(60)
-    ]
-    view = with_baseline(view, validations=tuple(sets))
-    gates = [{"name": f"g{i}", "status": "pass"} for i in range(40)]
-    arms = [{"name": f"a{i}", "final_loss": 1.0} for i in range(40)]
-    names = {p.name for p in payload.series(view)}
-    names |= set(payload.scalars(view, {"gates": gates, "arms": arms}))
-    assert len(names) < 30
-    assert "val/s_40 _x_" in names  # the primary set always has room
-
-
-def test_no_baseline_gives_no_points() -> None:
-    view = dataclasses.replace(build_view(), arms={})
-    assert payload.series(view) == []
-    assert payload.scalars(view, {})["pilot/steps"] == 0
+def test_no_baseline_gives_no_loss_rather_than_zero() -> None:
+    values = payload.scalars(dataclasses.replace(build_view(), arms={}), {})
+    assert values["pilot/steps"] == 0
+    assert not {"pilot/val_change", "pilot/final_loss"} & set(values)
 
 
 def test_params_are_flat_and_without_secrets() -> None:
@@ -94,11 +54,6 @@ def test_params_are_flat_and_without_secrets() -> None:
     assert found["control"] == "ab"
 
 
-def test_names_are_legal_and_differ() -> None:
-    assert payload.free_name("/a//b..c(d)", []) == "_a_b_c_d_"
-    assert payload.free_name("a(", ["a_", "a__2"]) == "a__3"
-
-
 def test_tags_say_the_verdict(tmp_path: Path) -> None:
     view = build_view()
     verdict = {**judge(view, load_gates(view)).verdict, "why": "x\x1b[31m\ny token=abcdefgh"}
@@ -107,7 +62,15 @@ def test_tags_say_the_verdict(tmp_path: Path) -> None:
     assert tags["pilot.role"] == "campaign"
     assert tags["pilot.why"] == "x y token=<hidden>"
     assert tags["pilot.cause"] == tags["pilot.remedy"] == "none"
+    assert tags["pilot.recipe"] == "synthetic"
+    assert tags["pilot.changed"] == "1 arm"
+    assert payload.tags(five_arms(), verdict, tmp_path)["pilot.changed"] == "4 arms"
     assert tags["mlflow.runColor"] == "#2e7d32"
+    remedy = {"override": "optim.max_grad_norm=1.0", "status": "proven by arm clip 1"}
+    cause = {"category": "rate", "sentence": "too high"}
+    tags = payload.tags(view, {**verdict, "remedy": remedy, "cause": cause}, tmp_path)
+    assert tags["pilot.remedy"] == "optim.max_grad_norm=1.0 (proven by arm clip 1)"
+    assert tags["pilot.cause"] == "rate: too high"
     verdict["fingerprint"] = {"hash": "e4f5a6b99"}
     assert payload.run_name(verdict) == "GO · e4f5a6b"
 

@@ -8,7 +8,6 @@ import math
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,28 +15,12 @@ from pilot.errors import ExitCode, FolderError
 from pilot.folder import PilotFolder
 from pilot.jsonl import write_json
 from pilot.records import StepRecord
+from pilot.tracking import store
 from pilot.tracking.project import project, sync
-from pilot.tracking.store import absolute_uri, link
 from tests.factories import build_view
+from tests.tracking import stored
 from tests.tracking.conftest import MakePilot
-
-
-def _client(path: Path) -> Any:
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracking_uri=f"sqlite:///{path}")
-
-
-def _runs(path: Path) -> list[Any]:
-    client = _client(path)
-    experiments = [e.experiment_id for e in client.search_experiments()]
-    return list(client.search_runs(experiments))
-
-
-def _points(path: Path, run_id: str) -> dict[str, list[tuple[int, float]]]:
-    client = _client(path)
-    names = client.get_run(run_id).data.metrics
-    return {n: [(m.step, m.value) for m in client.get_metric_history(run_id, n)] for n in names}
+from tests.tracking.pilots import TITLES, five_arms
 
 
 def _late_nan(record: StepRecord) -> StepRecord:
@@ -53,93 +36,106 @@ def test_off_does_nothing(make_pilot: MakePilot) -> None:
     assert sync(root) == ExitCode.USAGE
 
 
-def test_everything_arrives_once(make_pilot: MakePilot, store_copy: Path) -> None:
-    root = make_pilot(f"sqlite:///{store_copy}", recipe={"hub_token": "letmein", "name": "r/x"})
+def test_a_parent_with_its_arms_arrives_once(make_pilot: MakePilot, store_copy: Path) -> None:
+    secret = {"hub_token": "letmein", "name": "r/x"}
+    root = make_pilot(f"sqlite:///{store_copy}", five_arms(), recipe=secret)
     result = project(root)
     assert (result.status, result.lines) == ("sent", ())
-    (run,) = _runs(store_copy)
-    assert run.info.run_id == result.run_id and run.info.status == "FINISHED"
-    assert run.data.tags["mlflow.runName"] == "GO · e4f5a6b"
-    assert run.data.tags["mlflow.note.content"].startswith("**GO** — ")
-    assert run.data.params["recipe.hub_token"] == "<hidden>"
-    assert run.data.params["optim.learning_rate"] == "0.003"
-    assert run.data.metrics["pilot/nonfinite_steps"] == 0
-    assert len(run.data.metrics) < 30
-    assert run.inputs.dataset_inputs[0].dataset.name == "synthetic"
-    names = {f.path for f in _client(store_copy).list_artifacts(run.info.run_id, "arms/baseline")}
-    assert "arms/baseline/steps.001.jsonl" in names
-    location = Path(run.info.artifact_uri.removeprefix("file://"))
-    assert location.is_relative_to(store_copy.parent)
-    first = _points(store_copy, run.info.run_id)
-    assert len(first["train/loss"]) == 48
+    parent, *children = stored.runs(store_copy)
+    assert parent.info.run_id == result.run_id
+    assert [child.info.run_name for child in children] == list(TITLES)
+    assert {c.data.tags["mlflow.parentRunId"] for c in children} == {parent.info.run_id}
+    started = [child.info.start_time for child in children]
+    assert started == sorted(started, reverse=True)  # lists show the newest first
+    assert [run.info.status for run in stored.runs(store_copy)] == ["FINISHED"] * 6
+    assert {run.inputs.dataset_inputs[0].dataset.name for run in stored.runs(store_copy)} == {
+        "synthetic"
+    }
+    assert {run.data.params["recipe.hub_token"] for run in stored.runs(store_copy)} == {"<hidden>"}
+    assert {len(run.data.params) for run in stored.runs(store_copy)} == {len(parent.data.params)}
+    assert f"%27{result.run_id}%27" in result.arms_link
+    first = stored.content(store_copy)
 
     for _ in range(2):
         assert project(root).status == "sent"
-    assert len(_runs(store_copy)) == 1
-    assert _points(store_copy, run.info.run_id) == first
+    assert stored.content(store_copy) == first
 
 
-def test_a_lost_tracking_state_of_metrics_gives_no_duplicates(
+def test_the_parent_has_the_verdict_and_no_series(make_pilot: MakePilot, store_copy: Path) -> None:
+    root = make_pilot(f"sqlite:///{store_copy}", five_arms())
+    project(root)
+    parent = stored.runs(store_copy)[0]
+    assert parent.data.tags["mlflow.runName"] == "GO · e4f5a6b"
+    assert parent.data.tags["pilot.changed"] == "4 arms"
+    note = parent.data.tags["mlflow.note.content"]
+    assert note.startswith("**GO** — ") and len(note) < 8000
+    assert f"run_uuid={parent.info.run_id}" in note
+    points = stored.points(store_copy, parent.info.run_id)
+    assert {step for found in points.values() for step, _ in found} == {0}
+    assert points["pilot/nonfinite_steps"] == [(0, 0.0)]
+    names = set(stored.files(store_copy, parent.info.run_id))
+    assert {"verdict.json", "report.md", "figures/baseline.png"} <= names
+    assert {"arms/clip_off/steps.001.jsonl", "arms/lr_x3/lineage.json"} <= names
+    location = Path(parent.info.artifact_uri.removeprefix("file://"))
+    assert location.is_relative_to(store_copy.parent)
+
+
+def test_each_arm_has_its_curves_and_the_value_that_it_changed(
     make_pilot: MakePilot, store_copy: Path
 ) -> None:
-    """Killed after points arrived and before it was noted: they are sent again, and dropped."""
+    project(make_pilot(f"sqlite:///{store_copy}", five_arms()))
+    _, baseline, lower, clip_off, _, higher = stored.runs(store_copy)
+    rates = [run.data.params["optim.learning_rate"] for run in (baseline, lower, higher)]
+    assert rates == ["0.003", "0.001", "0.009"]
+    assert clip_off.data.params["optim.max_grad_norm"] == "null"
+    joined = stored.points(store_copy, clip_off.info.run_id)
+    assert [step for step, _ in joined["train/loss"]] == list(range(1, 49))
+    assert (
+        joined["train/loss"][:20]
+        == stored.points(store_copy, baseline.info.run_id)["train/loss"][:20]
+    )
+    assert higher.data.tags["pilot.first_nonfinite_step"] == "31"
+    assert higher.data.metrics["pilot/nonfinite_steps"] == 2
+    assert len(higher.data.metrics) < 30
+    assert not list(stored.files(store_copy, higher.info.run_id))
+
+
+def test_the_experiment_explains_itself_until_a_person_does(
+    make_pilot: MakePilot, store_copy: Path
+) -> None:
     root = make_pilot(f"sqlite:///{store_copy}")
-    run_id = project(root).run_id
-    first = _points(store_copy, run_id)
-    path = PilotFolder(root).tracking
-    state = json.loads(path.read_text())
-    state.update(metrics={}, params_sent=False, dataset_sent=False, artifacts={}, status="partial")
-    write_json(path, state)
-    assert project(root).run_id == run_id
-    assert _points(store_copy, run_id) == first
+    project(root)
+    client = stored.client(store_copy)
+    tags = client.get_experiment_by_name("pilot/synthetic").tags
+    assert tags["mlflow.note.content"].startswith("One row per `python -m pilot`")
+    assert json.loads(tags["mlflow.sharedViewState.pilot-verdicts"])["name"] == "Pilot verdicts"
+    experiment_id = client.get_experiment_by_name("pilot/synthetic").experiment_id
+    client.set_experiment_tag(experiment_id, "mlflow.note.content", "mine")
+    project(root)
+    assert client.get_experiment(experiment_id).tags["mlflow.note.content"] == "mine"
 
 
 def test_no_go_is_finished_and_only_finite_values_are_sent(
     make_pilot: MakePilot, store_copy: Path
 ) -> None:
     view = build_view(baseline={"last_step": 21, "edit": _late_nan})
-    run_id = project(make_pilot(f"sqlite:///{store_copy}", view)).run_id
-    (run,) = _runs(store_copy)
-    assert run.info.status == "FINISHED"
-    assert run.data.tags["pilot.verdict"] == "NO-GO"
-    assert run.data.tags["pilot.first_nonfinite_step"] == "20"
-    assert run.data.tags["mlflow.runColor"] == "#d32f2f"
-    points = _points(store_copy, run_id)
-    assert points["pilot/nonfinite_steps"] == [(48, 2.0)]
+    project(make_pilot(f"sqlite:///{store_copy}", view))
+    parent, baseline, _ = stored.runs(store_copy)
+    assert (parent.info.status, baseline.info.status) == ("FINISHED", "FINISHED")
+    assert parent.data.tags["pilot.verdict"] == "NO-GO"
+    assert baseline.data.tags["pilot.verdict"] == "NO-GO"
+    assert parent.data.tags["pilot.first_nonfinite_step"] == "20"
+    assert parent.data.tags["mlflow.runColor"] == "#d32f2f"
+    assert parent.data.metrics["pilot/nonfinite_steps"] == 2.0
+    points = stored.points(store_copy, baseline.info.run_id)
     assert [step for step, _ in points["train/loss"]] == list(range(1, 20))
     assert all(math.isfinite(v) and abs(v) < 1e300 for p in points.values() for _, v in p)
-
-
-def test_judged_again_updates_the_run(make_pilot: MakePilot, store_copy: Path) -> None:
-    root = make_pilot(f"sqlite:///{store_copy}")
-    run_id = project(root).run_id
-    path = PilotFolder(root).verdict
-    verdict = json.loads(path.read_text())
-    verdict.update(verdict="INCONCLUSIVE", why="other gates")
-    verdict["gates"][0]["status"] = "warn"
-    write_json(path, verdict)
-    assert project(root).run_id == run_id
-    (run,) = _runs(store_copy)
-    assert run.data.tags["pilot.verdict"] == "INCONCLUSIVE"
-    assert run.info.run_name == "INCONCLUSIVE · e4f5a6b"
-    warned = sum(gate["status"] == "warn" for gate in verdict["gates"])
-    assert run.data.metrics["pilot/gates_warned"] == warned
-
-
-def test_a_deleted_run_is_made_anew(make_pilot: MakePilot, store_copy: Path) -> None:
-    root = make_pilot(f"sqlite:///{store_copy}")
-    old = project(root).run_id
-    _client(store_copy).delete_run(old)
-    new = project(root).run_id
-    assert new != old
-    assert [run.info.run_id for run in _runs(store_copy)] == [new]
-    assert len(_points(store_copy, new)["train/loss"]) == 48
 
 
 def test_a_deleted_experiment_is_explained(make_pilot: MakePilot, store_copy: Path) -> None:
     root = make_pilot(f"sqlite:///{store_copy}")
     project(root)
-    client = _client(store_copy)
+    client = stored.client(store_copy)
     client.delete_experiment(client.get_experiment_by_name("pilot/synthetic").experiment_id)
     result = project(root)
     assert result.status == "failed"
@@ -152,9 +148,10 @@ def test_a_relative_store_lies_where_the_pilot_was_started(
     root = make_pilot("sqlite:///outputs/mlflow.db")
     write_json(PilotFolder(root).start, {"cwd": str(store_copy.parent.parent)})
     assert sync(root) == ExitCode.GO
-    assert len(_runs(store_copy)) == 1
+    assert len(stored.runs(store_copy)) == 3
     said = capsys.readouterr()
     assert f"mlflow ui --backend-store-uri sqlite:///{store_copy}" in said.out
+    assert "arms: http://127.0.0.1:5000/#/experiments/" in said.out
     assert said.err == ""  # nothing of MLflow's own chatter
 
 
@@ -202,11 +199,12 @@ def test_sync_wants_a_judged_pilot(make_pilot: MakePilot, tmp_path: Path) -> Non
 
 def test_addresses() -> None:
     start = Path("/start")
-    assert absolute_uri("sqlite:///a/m.db?timeout=3", start) == "sqlite:////start/a/m.db?timeout=3"
-    assert absolute_uri("sqlite:////b/m.db", start) == "sqlite:////b/m.db"
-    assert absolute_uri("http://h:5000", start) == "http://h:5000"
-    page = "/#/experiments/3/runs/ab?workflowType=machine_learning"
-    assert link("https://u:p@h/ml/", "3", "ab") == f"https://h/ml{page}"
-    assert link("sqlite:////a b/m.db", "3", "ab").startswith(
-        "mlflow ui --backend-store-uri 'sqlite:////a b/m.db'"
-    )
+    absolute = store.absolute_uri
+    assert absolute("sqlite:///a/m.db?timeout=3", start) == "sqlite:////start/a/m.db?timeout=3"
+    assert absolute("sqlite:////b/m.db", start) == "sqlite:////b/m.db"
+    assert absolute("http://h:5000", start) == "http://h:5000"
+    page = "#/experiments/3/runs/ab?workflowType=machine_learning"
+    assert store.link("https://u:p@h/ml/", page) == f"https://h/ml/{page}"
+    said = store.link("sqlite:////a b/m.db", page)
+    assert said.startswith("mlflow ui --backend-store-uri 'sqlite:////a b/m.db'")
+    assert said.endswith(f"  then open http://127.0.0.1:5000/{page}")

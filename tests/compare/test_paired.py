@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from pilot.compare import MIN_EXAMPLES, Difference, critical, paired_difference
+from pilot.compare.paired import (
+    MIN_EXAMPLES,
+    Difference,
+    critical,
+    half_width,
+    mean_loss,
+    paired_difference,
+    t_quantile,
+    word_for,
+)
 from pilot.records import ValidationRecord
 
 
@@ -135,3 +144,57 @@ def test_a_difference_of_1e200_still_has_a_standard_error() -> None:
     found = paired_difference(before, after)
     assert math.isfinite(found.se) and 1e198 < found.se < 1e200
     assert found.worse(2.0)
+
+
+def test_mean_loss_is_weighted_by_tokens() -> None:
+    assert mean_loss(record((2.0, 9.0), (1, 3))) == 2.75
+    assert mean_loss(record((2.0, math.nan), (1, 0))) == 2.0
+    assert math.isnan(mean_loss(record((2.0, math.nan), (1, 1))))
+    assert mean_loss(record((2.0, math.inf), (1, 1))) == math.inf
+    for sums, counts in (((), ()), ((0.0,), (0,)), ((1.0,), (1, 1))):
+        assert math.isnan(mean_loss(record(sums, counts)))
+
+
+@pytest.mark.parametrize(
+    ("error_rate", "free", "table"),
+    [(0.05, 2, 4.3027), (0.05, 10, 2.2281), (0.01, 3, 5.8409), (0.05, math.inf, 1.9600)],
+)
+def test_t_quantiles_are_those_of_the_tables(error_rate: float, free: float, table: float) -> None:
+    assert t_quantile(error_rate, free) == pytest.approx(table, abs=5e-5)
+
+
+def test_half_widths() -> None:
+    assert half_width(0.0, 7, 0.05) == 0.0
+    assert half_width(0.0, 7, 0.05, noise_sd=0.0, num_runs=0) == 0.0
+    assert half_width(0.1, 7, 0.05) == pytest.approx(0.23646, rel=1e-4)
+    assert half_width(0.0, 7, 0.05, noise_sd=0.1, num_runs=3) == pytest.approx(0.60849, rel=1e-4)
+    assert half_width(1e200, 7, 0.05) == pytest.approx(2.3646e200, rel=1e-4)
+    assert half_width(math.inf, 7, 0.05) == math.inf
+    assert math.isnan(half_width(math.nan, 7, 0.05))
+
+
+def test_noise_never_narrows_an_interval_of_few_blocks() -> None:
+    """More degrees of freedom would: 6.23 SE with 3 of them, 4.9 SE with 4.6."""
+    alone = half_width(1.0, 3, 0.05 / 6)
+    assert half_width(1.0, 3, 0.05 / 6, noise_sd=0.4, num_runs=9) == alone
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "least", "known", "word"),
+    [
+        (0.3, 0.2, 0.1, True, "worse"),
+        (-0.3, 0.2, 0.1, True, "better"),
+        (0.3, 0.2, 0.1, False, "larger loss, noise unknown"),
+        (-0.3, 0.2, 0.1, False, "smaller loss, noise unknown"),
+        (0.2, 0.2, 0.1, True, "no difference"),
+        (0.3, 0.2, 0.3, True, "worse"),
+        (0.3, 0.2, 0.31, True, "no difference"),
+        (0.3, 0.2, 0.31, False, "no difference"),
+        (0.0, 0.0, 0.0, True, "no difference"),
+        (0.3, math.inf, 0.1, True, "no difference"),
+        (math.nan, 0.2, 0.1, True, "not compared"),
+        (0.3, math.nan, 0.1, True, "not compared"),
+    ],
+)
+def test_words(value: float, half: float, least: float, known: bool, word: str) -> None:
+    assert word_for(value, half, least, noise_known=known) == word

@@ -1,4 +1,4 @@
-"""Paired statistics between validations: the same examples, at two times or in two arms.
+"""Paired statistics between two times or two arms: the same examples, the same steps.
 
 Nothing here needs a model, and a number that is not finite never enters an estimate.
 """
@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pilot.records import ValidationRecord
+
+if TYPE_CHECKING:
+    from pilot.plan import Plan, Segment
+
+# What an arm is called against the baseline.
+WORSE, BETTER, SAME = "worse", "better", "no difference"
+LARGER, SMALLER = "larger loss, noise unknown", "smaller loss, noise unknown"
+DIVERGED, NOT_COMPARED = "diverged", "not compared"
 
 # Fewest examples with supervised tokens whose estimate may decide. Source: simulated ratio
 # estimates with no true change exceed 2 plain SE (nominal 2.3 %) in 7 to 27 % of cases with 5
@@ -98,6 +107,72 @@ def paired_difference(reference: ValidationRecord, other: ValidationRecord) -> D
         scaled = residual / largest if largest > 0 else residual
         se = largest * math.sqrt(num / (num - 1) * float(scaled @ scaled)) / tokens
     return Difference(value=value, se=se, num_examples=num, num_tokens=tokens)
+
+
+def mean_loss(record: ValidationRecord) -> float:
+    """The token-weighted mean loss; NaN when no token is supervised or a loss is missing.
+
+    Not finite when the loss of an example with supervised tokens is not.
+    """
+    if len(record.loss_sums) != len(record.token_counts) or not sum(record.token_counts):
+        return math.nan
+    pairs = zip(record.loss_sums, record.token_counts, strict=True)
+    return sum(total for total, count in pairs if count > 0) / sum(record.token_counts)
+
+
+def t_quantile(error_rate: float, free: float) -> float:
+    """The two-sided t quantile: |t| exceeds it with probability ``error_rate``.
+
+    ``free`` are the degrees of freedom, > 0 (not always whole; infinity is the normal quantile).
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(free, 1.0 - error_rate / 2.0))
+
+
+def half_width(
+    se: float, free: float, error_rate: float, *, noise_sd: float = 0.0, num_runs: int = 0
+) -> float:
+    """Half the interval of a difference of two runs: t * sqrt(se^2 + 2 noise_sd^2).
+
+    ``se`` has ``free`` degrees of freedom, the run-to-run ``noise_sd`` has ``num_runs`` - 1; both
+    runs of the difference carry it, hence the 2. The degrees of freedom of the sum are those of
+    Welch and Satterthwaite (Satterthwaite, Biometrics Bulletin 2, 1946):
+    (a + b)^2 / (a^2 / free + b^2 / (num_runs - 1)) with a = se^2, b = 2 noise_sd^2. They can exceed
+    ``free``, so noise could narrow the interval of few blocks: never below that of ``se`` alone.
+    Nothing random (both 0): 0. Infinity or NaN in, infinity or NaN out.
+    """
+    noise = math.sqrt(2.0) * noise_sd
+    total = math.hypot(se, noise)
+    if total == 0.0 or not math.isfinite(total):
+        return total
+    shares = (se / total) ** 2, (noise / total) ** 2  # as shares: 1e200 squared overflows
+    uncertain = shares[0] ** 2 / free
+    if noise > 0.0:
+        uncertain += shares[1] ** 2 / (num_runs - 1)
+    alone = t_quantile(error_rate, free) * se
+    return max(alone, t_quantile(error_rate, 1.0 / uncertain) * total)
+
+
+def word_for(value: float, half: float, least: float, *, noise_known: bool) -> str:
+    """The word for a difference ``value`` (positive: a larger loss) with its half interval.
+
+    An effect is above its interval **and** at least ``least``, the smallest difference that anyone
+    would act on. Run-to-run noise only widens an interval: where already the interval without it
+    says "no difference", no noise is needed to say so. NaN: not compared.
+    """
+    if math.isnan(value) or math.isnan(half):
+        return NOT_COMPARED
+    if not (abs(value) > half and abs(value) >= least):
+        return SAME
+    if noise_known:
+        return WORSE if value > 0 else BETTER
+    return LARGER if value > 0 else SMALLER
+
+
+def peak_segment(plan: Plan) -> Segment | None:
+    """The plan's segment at the peak rate, if it has one."""
+    return next((segment for segment in plan.segments if segment.name == "peak"), None)
 
 
 def _counted(record: ValidationRecord) -> str:

@@ -1,0 +1,171 @@
+"""The folders of the arms: what each has to do, and from which state of the baseline it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from pilot import checkpoint
+from pilot.arms import forks
+from pilot.arms.one_variable import change_leaf
+from pilot.arms.price import PlannedArm
+from pilot.arms.specs import REPLICA, find_spec
+from pilot.config import Config, validate
+from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, count_attempts, read_json
+from pilot.jsonl import from_json, write_json, write_text
+from pilot.plan import Plan, full_schedule
+from pilot.records import Outcome
+from pilot.view import load_arm
+
+LOST, NOT_RUN = "lost", "not run"
+
+
+def planned_jobs(
+    folder: PilotFolder, config: Config, plan: Plan, module_path: str
+) -> dict[str, Job]:
+    """Write the folder of every planned arm (unless it is there) and return the jobs by name.
+
+    An arm that is left out gets a folder as well: it says why.
+
+    Raises:
+        UsageError: an arm would change more, or less, than one leaf of the configuration.
+    """
+    jobs = {BASELINE: _baseline(folder, plan, module_path)}
+    for order, planned in enumerate(plan.arms, start=1):
+        job = _arm(folder, config, plan, module_path, planned, order)
+        jobs[job.arm] = job
+    return jobs
+
+
+def settle_identical(folder: PilotFolder, jobs: Sequence[Job], config: Config) -> list[Job]:
+    """After the baseline: arms that provably equal it get that outcome, others their fork.
+
+    Returns the jobs that are still to be run. An arm that has begun keeps its start.
+    """
+    baseline = load_arm(folder.arm(BASELINE).root)
+    whole = baseline.outcome is not None and baseline.outcome.status == Outcome.COMPLETED
+    records = (*baseline.steps, *baseline.cooldown)
+    num_rows = int(read_json(folder.survey)["num_train_rows"])
+    left = []
+    for job in jobs:
+        arm = folder.arm(job.arm)
+        if arm.outcome.is_file():
+            continue
+        if count_attempts(arm) or job.role == REPLICA:
+            left.append(job)
+            continue
+        own = validate(yaml.safe_load(arm.config.read_text(encoding="utf-8")))
+        step = forks.first_difference(job, config, own, records, num_rows)
+        if step is None and whole:
+            why = forks.why_identical(job, config)
+            write_json(
+                arm.outcome,
+                Outcome(status=Outcome.IDENTICAL, last_step=job.start_step, message=why),
+            )
+            continue
+        left.append(_forked(folder, job, step))
+    return left
+
+
+def say_absent(arm: ArmFolder, status: str, reason: str) -> None:
+    """Leave on disk why an arm has no outcome."""
+    first_line = reason.strip().split("\n", 1)[0]
+    write_json(arm.absence, {"status": status, "reason": first_line})
+
+
+def _forked(folder: PilotFolder, job: Job, step: int | None) -> Job:
+    """The job with the newest state of the baseline from before ``step`` (None: the end)."""
+    states = checkpoint.find(folder.arm(BASELINE).checkpoints)
+    usable = [c.step for c in states if job.start_step < c.step and (step is None or c.step < step)]
+    if not usable:
+        return job
+    job = replace(job, fork_step=max(usable))
+    write_json(folder.arm(job.arm).job, job)
+    return job
+
+
+def _baseline(folder: PilotFolder, plan: Plan, module_path: str) -> Job:
+    arm = folder.arm(BASELINE)
+    if arm.job.is_file():
+        return from_json(Job, read_json(arm.job))
+    job = Job(
+        arm=BASELINE,
+        role=BASELINE,
+        variable="",
+        value="",
+        start_step=plan.start_step,
+        stop_step=plan.stop_step,
+        cooldown_steps=plan.cooldown_steps,
+        validations=plan.validations,
+        checkpoints=plan.checkpoints,
+        module_path=module_path,
+        title=BASELINE,
+    )
+    arm.root.mkdir(parents=True, exist_ok=True)
+    write_text(arm.config, folder.config.read_text(encoding="utf-8"))
+    write_json(arm.job, job)
+    return job
+
+
+def _arm(
+    folder: PilotFolder,
+    config: Config,
+    plan: Plan,
+    module_path: str,
+    planned: PlannedArm,
+    order: int,
+) -> Job:
+    arm = folder.arm(planned.name)
+    if arm.job.is_file():
+        return from_json(Job, read_json(arm.job))
+    spec = find_spec(config, planned.name)
+    changed = change_leaf(
+        folder.unresolved.read_text(encoding="utf-8"),
+        spec.variable,
+        spec.value,
+        resolved=yaml.safe_load(folder.config.read_text(encoding="utf-8")),
+    )
+    job = Job(
+        arm=planned.name,
+        role=planned.role,
+        variable=planned.variable,
+        value=planned.value,
+        start_step=plan.start_step,
+        stop_step=plan.stop_step,
+        cooldown_steps=plan.cooldown_steps,
+        validations=plan.validations,
+        checkpoints={},
+        module_path=module_path,
+        title=planned.title,
+        order=order,
+        baseline_value=planned.baseline_value,
+        follows=changed.follows,
+        may_end_early=_may_end_early(config, planned),
+    )
+    arm.root.mkdir(parents=True, exist_ok=True)
+    write_text(arm.config, yaml.safe_dump(changed.tree, sort_keys=False, allow_unicode=True))
+    if spec.no_influence:
+        same = Outcome(
+            status=Outcome.IDENTICAL, last_step=plan.start_step, message=spec.no_influence
+        )
+        write_json(arm.outcome, same)
+    elif reason := planned.left_out or _ends_too_soon(folder, changed.tree, plan):
+        say_absent(arm, NOT_RUN, reason)
+    write_json(arm.job, job)
+    return job
+
+
+def _ends_too_soon(folder: PilotFolder, tree: Mapping[str, Any], plan: Plan) -> str:
+    """Why an arm's own full run is too short for the pilot's steps; empty when it is not."""
+    own = full_schedule(validate(tree), int(read_json(folder.survey)["num_train_rows"]))
+    if own.schedule_steps >= plan.stop_step:
+        return ""
+    return f"its full run ends at step {own.schedule_steps}, the pilot at {plan.stop_step}"
+
+
+def _may_end_early(config: Config, planned: PlannedArm) -> bool:
+    """Not the reference (a gate needs its end) and not a replica (the noise floor does)."""
+    return config.arms.end_early and not planned.is_reference and planned.role != REPLICA

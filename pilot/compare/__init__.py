@@ -1,0 +1,1 @@
+"""Paired statistics between arms: differences, noise floor, early endings, words. Pure."""

@@ -1,0 +1,49 @@
+"""How many arms run side by side, and with how many threads each."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pilot.config import Launcher
+
+# Side by side, arms may take this share of the memory by the survey's peak: records, validation and
+# saving come on top. More would let the kernel kill an arm, which would look like its own fault.
+_MEMORY_FRAC = 0.6
+
+
+def num_cores() -> int:
+    """Cores that this process may use: its affinity, or less by a cgroup's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()[:2]
+        return max(1, min(cores or 1, int(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return cores or 1
+
+
+def parallelism(
+    launcher: Launcher, device_type: str, cores: int, num_runs: int
+) -> tuple[int, int | None]:
+    """Runs at a time and threads of each (None: what torch takes by itself).
+
+    On a CPU the cores are shared out; another device belongs to one arm at a time. What the
+    configuration says wins.
+    """
+    if launcher.max_parallel is not None:
+        at_once = min(launcher.max_parallel, num_runs)
+    elif device_type == "cpu":
+        at_once = min(num_runs, max(1, cores // (launcher.num_threads or 1)))
+    else:
+        at_once = 1
+    threads = launcher.num_threads
+    if threads is None and at_once > 1 and device_type == "cpu":
+        threads = max(1, cores // at_once)
+    return at_once, threads
+
+
+def fitting(at_once: int, peak_bytes: int | None, limit_bytes: int | None) -> int:
+    """Fewer runs at a time where so many would not fit into memory; at least one."""
+    if not peak_bytes or not limit_bytes:
+        return at_once
+    return max(1, min(at_once, int(_MEMORY_FRAC * limit_bytes / peak_bytes)))
