@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pilot.arms.specs import ARM
+from pilot.arms.specs import ARM, CLIP
 from pilot.checks.common import change_text, no_measure
 from pilot.checks.registry import FAIL, UNDETERMINED, WARN, all_checks, run_check
 from pilot.compare.paired import Difference, paired_difference
@@ -28,12 +28,16 @@ _TRAINING = {"finite", "events", "validation", "progress"}
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """Category (or ``undetermined``), one sentence, the evidence for it, and what else is known."""
+    """Category (or ``undetermined``), one sentence, the evidence for it, and what else is known.
+
+    ``no_cures`` are the arms that fail what the baseline fails: these changes do not help.
+    """
 
     category: str
     sentence: str
     evidence: tuple[str, ...]
     known: tuple[str, ...]
+    no_cures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +66,28 @@ def find_cause(view: PilotView, gates: Gates, blocking: Sequence[GateResult]) ->
     sentence = first.sentence
     if first.category == "undetermined":
         sentence = f"not replayed, so the cause is open: {first.sentence}"
+    names = [gate.name for gate in blocking if gate.status == FAIL]
     return Cause(
         category=first.category,
         sentence=sentence,
         evidence=tuple(f.sentence for f in failed),
-        known=tuple(_known(view, gates, [g.name for g in blocking if g.status == FAIL])),
+        known=tuple(_known(view, gates)),
+        no_cures=tuple(_no_cures(view, gates, names)),
     )
 
 
-def _known(view: PilotView, gates: Gates, failed: Sequence[str]) -> list[str]:
+def _no_cures(view: PilotView, gates: Gates, failed: Sequence[str]) -> list[str]:
+    """One line for each arm that fails what the baseline fails."""
+    lines = []
+    for arm in _arms(view):
+        on_arm = {gate.name: gate.judged for gate in judge_arm(view, gates, arm)}
+        same = [name for name in failed if on_arm.get(name) == FAIL]
+        if same and arm.outcome is not None and arm.outcome.status != Outcome.IDENTICAL:
+            lines.append(f"arm {arm.job.title} ({_override(arm)}) fails {', '.join(same)} too")
+    return lines
+
+
+def _known(view: PilotView, gates: Gates) -> list[str]:
     """What the arms add, without making a cause of it."""
     facts, helped = [], False
     for arm in _arms(view):
@@ -83,9 +100,7 @@ def _known(view: PilotView, gates: Gates, failed: Sequence[str]) -> list[str]:
         gain = _gain(view, arm)
         gained = f", validation {change_text(gain)} against before step 1" if gain else ""
         stayed = "stayed finite to the end" if _complete(arm) else "was finite while it ran"
-        facts.append(
-            f"arm {title} ({_override(arm)}) {stayed}{gained}{_no_cure(gates, view, arm, failed)}"
-        )
+        facts.append(f"arm {title} ({_override(arm)}) {stayed}{gained}")
         better = gain is not None and gain.better(gates.progress.num_se)
         helped = helped or (better and _complete(arm))
     if helped:
@@ -141,6 +156,8 @@ def _remedy(view: PilotView, gates: Gates, arm: ArmView, failed: Sequence[str]) 
     if not set(judged) & set(failed) and "progress" not in failed:
         return None
     proven = all(name in judged for name in failed) and "finite" not in failed
+    if not proven and arm.job.variable == CLIP and arm.job.value == "null":
+        return None  # to take the fuse out needs proof
     title = arm.job.title
     status = f"proven by arm {title}" if proven else PROPOSED
     absent = f"the non-finite value did not occur in arm {title}; " if "finite" in failed else ""
@@ -155,13 +172,6 @@ def _remedy(view: PilotView, gates: Gates, arm: ArmView, failed: Sequence[str]) 
         judged=judged,
         not_judged=open_ones,
     )
-
-
-def _no_cure(gates: Gates, view: PilotView, arm: ArmView, failed: Sequence[str]) -> str:
-    """The words for an arm that fails what the baseline fails: this change is not the cure."""
-    on_arm = {gate.name: gate.judged for gate in judge_arm(view, gates, arm)}
-    same = [name for name in failed if on_arm.get(name) == FAIL]
-    return f"; it fails {', '.join(same)} too: not the cure" if same else ""
 
 
 def _arms(view: PilotView) -> list[ArmView]:

@@ -8,7 +8,7 @@
 | ``why``, ``next``             | one sentence with the numbers; one command or action             |
 | ``gates``                     | list: name, need, status, judged (before a waiver), sentence,    |
 |                               | limit, limit_source, waived (reason or null), checks             |
-| ``cause``                     | null, or category, sentence, evidence, known                     |
+| ``cause``                     | null, or category, sentence, evidence, known, no_cures           |
 | ``remedy``                    | null, or override, arm, status, proven, sentence, judged,        |
 |                               | not_judged                                                       |
 | ``arms``                      | list: name, title, role, order, variable, value, baseline_value, |
@@ -17,7 +17,7 @@
 |                               | difference to the baseline (value, se, num_examples; nats/token),|
 |                               | effect (word, value, half_width, level of the interval,          |
 |                               | reference_loss, basis, num, step)                                |
-| ``margin``                    | sentence, stable_up_to, diverged_at (factors of the rate)        |
+| ``margin``                    | sentence, stable_up_to, bad_from (factors of the rate), word     |
 | ``noise``                     | source, sd, sd_steps, num_runs, seed_matters, sentence           |
 | ``coverage``                  | sources, lengths (tokens), extremes, segments, validations:      |
 |                               | planned and seen                                                 |
@@ -43,7 +43,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pilot.arms.tables import arms_in_order, arms_table, margin_table, noise_table
+from pilot.arms.margin import margin_table
+from pilot.arms.tables import arms_in_order, arms_table, noise_table
 from pilot.cause import find_cause, find_remedy, judge_arm
 from pilot.checks.coverage_table import coverage_table
 from pilot.checks.registry import (
@@ -113,10 +114,11 @@ def judge(view: PilotView, gates: Gates) -> Judgement:
     """Judge a pilot. Pure: reads no file, no clock and no model."""
     results = {info.name: run_check(info.name, view, gates) for info in all_checks()}
     judged = gate_results(gates, results)
+    arms = arms_table(view)
     tables = {
         "gates": gates_table(judged),
-        "arms": arms_table(view),
-        "margin": margin_table(view),
+        "arms": arms,
+        "margin": margin_table(view.plan.schedule.learning_rate, arms),
         "noise": noise_table(view),
         "coverage": coverage_table(view, view.baseline or absent_arm(view)),
         "cost": cost_table(view),

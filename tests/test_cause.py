@@ -169,3 +169,65 @@ def test_a_waived_failure_asks_for_no_remedy() -> None:
     gates = make_gates(waive={"finite": "known"})
     cause, remedy = explain(build_view(baseline=nan_from(20)), gates)
     assert cause is None and remedy is None
+
+
+def with_another(
+    view: PilotView, name: str, variable: str, value: str, final: float, order: int
+) -> PilotView:
+    """The view with one more completed arm that ends at the validation loss ``final``."""
+    donor = build_view(lower={"final": final}).arms[LOWER]
+    title = name.replace("_", " ")
+    job = dataclasses.replace(
+        donor.job, arm=name, title=title, variable=variable, value=value, order=order
+    )
+    arms = {**view.arms, name: dataclasses.replace(donor, job=job)}
+    return dataclasses.replace(view, arms=arms)
+
+
+RATE, CLIP = "optim.learning_rate", "optim.max_grad_norm"
+
+
+def test_a_still_lower_arm_proves_the_lower_one() -> None:
+    view = build_view(baseline={"final": 3.3}, lower={"final": 2.0})
+    view = with_another(view, "lr_lowest", RATE, "0.0003", 1.9, 2)
+    _, remedy = explain(view)
+    # The lowest ends lower, but nothing shows that a still lower rate would not be far better.
+    assert remedy is not None and remedy.proven and remedy.arm == LOWER
+
+
+def test_of_several_proven_arms_the_best_is_the_remedy() -> None:
+    view = build_view(baseline={"final": 3.3}, lower={"final": 2.0})
+    view = with_another(view, "lr_lowest", RATE, "0.0003", 1.9, 2)
+    view = with_another(view, "clip_1", CLIP, "1.0", 1.8, 3)
+    view = with_another(view, "clip_2", CLIP, "2.0", 1.85, 4)
+    _, remedy = explain(view)
+    assert remedy is not None and remedy.proven
+    assert (remedy.arm, remedy.override) == ("clip_1", "optim.max_grad_norm=1.0")
+
+
+def test_an_arm_that_fails_alike_is_named_as_no_cure() -> None:
+    view = build_view(baseline={"final": 3.3}, lower={"final": 2.0})
+    view = with_another(view, "clip_1", CLIP, "1.0", 3.4, 3)
+    cause, remedy = explain(view)
+    assert cause is not None
+    assert cause.no_cures == (
+        "arm clip 1 (optim.max_grad_norm=1.0) fails validation, progress too",
+    )
+    assert remedy is not None and remedy.arm == LOWER
+
+
+def test_to_take_out_clipping_needs_proof() -> None:
+    view = build_view(baseline=nan_from(20), lower={"final": 2.5})
+    view = with_another(view, "clip_off", CLIP, "null", 2.0, 3)
+    _, remedy = explain(view)
+    assert remedy is not None and remedy.arm == LOWER
+
+
+def test_a_replica_is_neither_cure_nor_no_cure() -> None:
+    view = build_view(baseline={"final": 3.3}, lower={"final": 2.0})
+    view = with_another(view, "replica_1", "pilot.seed", "1000", 1.0, 3)
+    job = dataclasses.replace(view.arms["replica_1"].job, role="replica")
+    arms = {**view.arms, "replica_1": dataclasses.replace(view.arms["replica_1"], job=job)}
+    cause, remedy = explain(dataclasses.replace(view, arms=arms))
+    assert cause is not None and cause.no_cures == ()
+    assert remedy is not None and remedy.arm == LOWER

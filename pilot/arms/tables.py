@@ -5,13 +5,11 @@ Pure functions of the folder's view.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from pilot.arms.price import STORED
 from pilot.arms.settings import Arms
-from pilot.arms.specs import RATE
 from pilot.checks.common import num, plural
 from pilot.compare.effects import Effect, effect
 from pilot.compare.noise import noise_floor
@@ -19,8 +17,6 @@ from pilot.compare.paired import paired_difference
 from pilot.folder import BASELINE
 from pilot.records import Outcome, ValidationRecord
 from pilot.view import ArmView, PilotView
-
-DIVERGED = "diverged"
 
 
 def arms_in_order(view: PilotView) -> list[ArmView]:
@@ -141,52 +137,6 @@ def noise_table(view: PilotView) -> dict[str, Any]:
         "seed_matters": floor.seed_matters,
         "sentence": floor.sentence,
     }
-
-
-def margin_table(view: PilotView) -> dict[str, Any]:
-    """How far the learning rate may be raised: ``stable up to learning_rate x 3``.
-
-    An arm is stable when it ended with finite numbers and was not called lost; the margin is the
-    largest scale below the first that is not.
-    """
-    base = view.plan.schedule.learning_rate
-    scales: list[tuple[float, ArmView, bool]] = []
-    for arm in arms_in_order(view):
-        if arm.job.variable != RATE or arm.outcome is None:
-            continue
-        scale = _number(arm.job.value) / base
-        if math.isfinite(scale) and scale > 1.0:
-            scales.append((scale, arm, _is_stable(arm)))
-    scales.sort(key=lambda item: item[0])
-    stable, diverged = None, None
-    for scale, _, good in scales:
-        if not good:
-            diverged = scale
-            break
-        stable = scale
-    parts = []
-    if stable is not None:
-        parts.append(f"stable up to learning_rate x {num(stable)}")
-    if diverged is not None:
-        parts.append(f"not stable at learning_rate x {num(diverged)}")
-    sentence = ", ".join(parts) or "no arm of a higher learning rate ran"
-    return {"sentence": sentence, "stable_up_to": stable, "diverged_at": diverged}
-
-
-def _is_stable(arm: ArmView) -> bool:
-    assert arm.outcome is not None
-    if arm.outcome.status == Outcome.COMPLETED:
-        return all(r.finite_loss and r.finite_grads and r.finite_params for r in arm.steps)
-    return arm.outcome.status in (Outcome.IDENTICAL, Outcome.DECIDED) and arm.outcome.message != (
-        "worse"
-    )
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _is_stored(arm: ArmView) -> bool:

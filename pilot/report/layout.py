@@ -119,6 +119,7 @@ def _cause(verdict: Mapping[str, Any]) -> list[tuple[str, str]]:
     cause, remedy = verdict.get("cause") or {}, verdict.get("remedy") or {}
     if cause:
         rows.append(("cause", one_line(f"{cause.get('category')}: {cause.get('sentence')}")))
+    rows += [("no cure", one_line(line)) for line in cause.get("no_cures") or ()]
     if remedy:
         rows.append(("remedy", one_line(f"{remedy.get('override')} ({remedy.get('status')})")))
     return rows

@@ -16,7 +16,10 @@ from pilot.report.markdown_text import bullets, escape, table
 def render(verdict: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """The whole report; the first two lines carry verdict, why and what to do next."""
     parts = [
-        f"# {escape(verdict['verdict'])}: {escape(verdict['why'])}",
+        f"# {escape(verdict['verdict'])}",
+        "",
+        escape(verdict["why"]),
+        "",
         f"**Next:** {escape(verdict['next'])}",
         "",
         *_cause(verdict),
@@ -43,6 +46,7 @@ def _cause(verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"**Cause:** {escape(cause['category'])}. {escape(cause['sentence'])}"
         yield ""
         facts = [f"known: {fact}" for fact in cause["known"]]
+        facts += [f"no cure: {line}" for line in cause.get("no_cures") or ()]
         yield from [*bullets([*cause["evidence"], *facts]), ""]
     if remedy:
         yield f"**Remedy** ({escape(remedy['status'])}): {escape(remedy['override'])}"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pytest
-
-from pilot.arms.tables import arms_table, margin_table, noise_table, saved_steps, status_of
+from pilot.arms.tables import arms_table, noise_table, saved_steps, status_of
 from pilot.records import Outcome
 from pilot.view import PilotView
 from tests.factories import LOWER, build_view, with_arm
@@ -23,33 +21,6 @@ def with_rate(view: PilotView, scale: float, order: int, **changes: Any) -> Pilo
     )
     new = dataclasses.replace(arm, job=job, **changes)
     return dataclasses.replace(view, arms={**view.arms, name: new})
-
-
-STOPPED = Outcome(status=Outcome.STOPPED, last_step=9, step=9, message="loss not finite at step 9")
-
-
-def test_the_margin_is_the_largest_stable_rate_below_the_first_unstable() -> None:
-    view = build_view()
-    assert margin_table(view)["sentence"] == "no arm of a higher learning rate ran"
-    view = with_rate(view, 3.0, 2)
-    assert margin_table(view) == {
-        "sentence": "stable up to learning_rate x 3",
-        "stable_up_to": pytest.approx(3.0),
-        "diverged_at": None,
-    }
-    view = with_rate(with_rate(view, 10.0, 3, outcome=STOPPED), 30.0, 4)
-    found = margin_table(view)
-    assert found["stable_up_to"] == pytest.approx(3.0)
-    assert found["diverged_at"] == pytest.approx(10.0)
-    assert found["sentence"] == ("stable up to learning_rate x 3, not stable at learning_rate x 10")
-
-
-def test_arms_that_were_not_measured_are_no_margin() -> None:
-    view = with_rate(build_view(), 3.0, 2, outcome=None)
-    assert margin_table(view)["stable_up_to"] is None
-    lost = Outcome(status=Outcome.OUT_OF_MEMORY, last_step=3)
-    view = with_rate(build_view(), 3.0, 2, outcome=lost)
-    assert margin_table(view)["stable_up_to"] is None
 
 
 def test_steps_that_were_not_trained_are_itemised() -> None:

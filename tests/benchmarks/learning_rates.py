@@ -29,7 +29,7 @@ ADAMW = [
     *(("adamw", rate, 1.0, 30) for rate in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)),
     *(("adamw", rate, 1.0, 0) for rate in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)),
     *(("adamw", rate, None, 30) for rate in (1e-3, 3e-3, 1e-2, 3e-2)),
-    *(("adamw", rate, 1.0, 10) for rate in (3e-3, 3e-2)),
+    *(("adamw", rate, 1.0, 10) for rate in (1e-3, 3e-3, 1e-2, 3e-2)),
 ]
 SGD = [
     *(("sgd", rate, None, 30) for rate in (0.1, 0.3, 1.0, 3.0)),

@@ -16,11 +16,11 @@ def report(**parts: object) -> str:
     return render(result.verdict, result.result)
 
 
-def test_two_lines_carry_everything() -> None:
+def test_the_first_lines_carry_everything() -> None:
     lines = report().splitlines()
-    assert lines[0].startswith("# GO: 8 gates passed; held_out 3 before step 1, 2 after")
-    assert lines[1].startswith("**Next:** start the full run")
-    assert lines[2] == ""
+    assert lines[:2] == ["# GO", ""]
+    assert lines[2].startswith("8 gates passed; held_out 3 before step 1, 2 after")
+    assert lines[4].startswith("**Next:** start the full run") and lines[3] == lines[5] == ""
 
 
 def test_sections_and_tables() -> None:
@@ -66,7 +66,7 @@ def test_every_table_row_has_the_columns_of_its_head() -> None:
 
 def test_cause_and_remedy_are_shown() -> None:
     text = report(baseline={"final": 2.9}, lower={"final": 2.0})
-    assert text.startswith("# NO-GO: progress: learns too little")
+    assert text.startswith("# NO-GO\n\nprogress: learns too little")
     assert "**Cause:** undetermined. not replayed" in text
     assert "**Remedy** (proposed): optim.learning_rate=0.001" in text
     assert "| progress | FAIL | required |" in text
@@ -98,7 +98,7 @@ def test_empty_and_non_finite_pilots_render() -> None:
     ):
         result = judge(view, make_gates())
         text = render(result.verdict, result.result)
-        assert text.splitlines()[0].startswith(f"# {result.word}: ")
+        assert text.splitlines()[0] == f"# {result.word}"
     assert "| nan |" in text
 
 
