@@ -19,27 +19,12 @@ from pilot.jsonl import from_json
 from pilot.plan_notes import not_measured, plan_warnings
 from pilot.refusals import refusals
 from pilot.schedule import Schedule
+from pilot.segments import Segment, make_segments
 
 BEFORE, WARMUP_END, MID_PEAK, PEAK_END = "before", "warmup_end", "mid_peak", "peak_end"
 RUN_END, COOLDOWN_END = "run_end", "cooldown_end"
 # A rate this far below the peak has cooled down by itself: no branch is needed to compare.
 _COOL_FRAC = 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Segment:
-    """A stretch of steps (both ends included) and the learning rates at its borders."""
-
-    name: str
-    first_step: int
-    last_step: int
-    first_learning_rate: float
-    last_learning_rate: float
-
-    @property
-    def num_steps(self) -> int:
-        """How many steps it has."""
-        return self.last_step - self.first_step + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,18 +92,14 @@ def make_plan(
     Raises:
         PlanRefused: with every reason and its numbers.
     """
-    schedule = full_schedule(config, int(survey["num_train_rows"]))
-    start = config.full_run.start_step
-    stop, num_peak = _stop_step(schedule, start, config.pilot.min_peak_steps)
-    whole = stop == schedule.schedule_steps
-    cooldown = 0 if _cooled(schedule, whole, stop) else config.pilot.cooldown_steps
-    rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
+    shape = _shape(config, survey)
+    schedule, start, stop, cooldown = shape.schedule, shape.start, shape.stop, shape.cooldown
+    num_steps, at_once = stop - start + cooldown, int(survey.get("num_parallel") or 1)
     validations = _validations(schedule, start, stop, cooldown)
-    arm_secs = _arm_secs(survey, stop - start, cooldown, len(validations))
-    at_once = int(survey.get("num_parallel") or 1)
-    arms = planned_arms(config, stop - start + cooldown, arm_secs, at_once, has_noise_floor)
+    arm_secs = _arm_secs(survey, num_steps, len(validations))
+    arms = planned_arms(config, num_steps, arm_secs, at_once, has_noise_floor)
     least = wall_secs(arm_secs, 1 + any(arm.is_reference for arm in arms), at_once)
-    reasons = refusals(config, survey, schedule, start, stop, num_peak, cooldown, least)
+    reasons = refusals(config, survey, schedule, start, stop, shape.num_peak, cooldown, least)
     if reasons:
         raise PlanRefused(reasons)
     num_runs = 1 + sum(not arm.left_out for arm in arms)
@@ -128,16 +109,16 @@ def make_plan(
         start_step=start,
         stop_step=stop,
         pilot_steps=stop - start,
-        num_peak_steps=num_peak,
+        num_peak_steps=shape.num_peak,
         cooldown_steps=cooldown,
-        whole_run=whole,
-        segments=_segments(schedule, start, stop, cooldown),
+        whole_run=stop == schedule.schedule_steps,
+        segments=make_segments(schedule, start, stop, cooldown),
         validations=validations,
         final_validation=COOLDOWN_END if cooldown else RUN_END,
         checkpoints=_checkpoints(config, survey, schedule, start, stop),
         checkpoint_bytes=int(survey.get("checkpoint_bytes") or 0),
-        rows_per_step=rows_per_step,
-        num_rows_needed=rows_needed(config, stop - start + cooldown),
+        rows_per_step=config.batch.micro_batch_size * config.batch.grad_accum_steps,
+        num_rows_needed=rows_needed(config, num_steps),
         arms=arms,
         num_arm_steps=count_steps(arms),
         num_parallel=at_once,
@@ -147,6 +128,26 @@ def make_plan(
         not_measured=not_measured(config, survey),
         warnings=(*warnings, *plan_warnings(config, survey, start)),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shape:
+    """Where a pilot starts and stops, its peak steps, and the length of its cool-down."""
+
+    schedule: Schedule
+    start: int
+    stop: int
+    num_peak: int
+    cooldown: int
+
+
+def _shape(config: Config, survey: Mapping[str, Any]) -> _Shape:
+    schedule = full_schedule(config, int(survey["num_train_rows"]))
+    start = config.full_run.start_step
+    stop, num_peak = _stop_step(schedule, start, config.pilot.min_peak_steps)
+    cooled = _cooled(schedule, stop == schedule.schedule_steps, stop)
+    cooldown = 0 if cooled else config.pilot.cooldown_steps
+    return _Shape(schedule=schedule, start=start, stop=stop, num_peak=num_peak, cooldown=cooldown)
 
 
 def full_schedule(config: Config, num_train_rows: int) -> Schedule:
@@ -214,49 +215,6 @@ def _validations(schedule: Schedule, start: int, stop: int, cooldown: int) -> di
     return places
 
 
-def _segments(schedule: Schedule, start: int, stop: int, cooldown: int) -> tuple[Segment, ...]:
-    rate = schedule.learning_rate_at
-    borders: list[tuple[str, int, int]] = []
-    warmup = schedule.warmup_steps
-    if start < warmup:
-        borders.append(("warm-up", start + 1, min(warmup, stop)))
-    first = max(start, warmup) + 1
-    peak_last = max((s for s in range(first, stop + 1) if schedule.is_peak(s)), default=first - 1)
-    if peak_last >= first:
-        borders.append(("peak", first, peak_last))
-    if peak_last < stop and stop >= first:
-        borders.append(("decay", peak_last + 1, stop))
-    segments = [
-        Segment(
-            name=name,
-            first_step=a,
-            last_step=b,
-            first_learning_rate=rate(a),
-            last_learning_rate=rate(b),
-        )
-        for name, a, b in borders
-    ]
-    if cooldown:
-        segments.append(
-            Segment(
-                name="cool-down",
-                first_step=stop + 1,
-                last_step=stop + cooldown,
-                first_learning_rate=cooldown_rate(schedule, stop, cooldown, 1),
-                last_learning_rate=cooldown_rate(schedule, stop, cooldown, cooldown),
-            )
-        )
-    return tuple(segments)
-
-
-def cooldown_rate(schedule: Schedule, stop: int, cooldown: int, index: int) -> float:
-    """The rate of cool-down step ``index`` (1-based): linear from the rate at ``stop`` to 0.
-
-    The last step still moves (rate/cooldown); the rate is 0 after it.
-    """
-    return schedule.learning_rate_at(stop) * (cooldown - index + 1) / (cooldown + 1)
-
-
 def _checkpoints(
     config: Config, survey: Mapping[str, Any], schedule: Schedule, start: int, stop: int
 ) -> dict[str, int]:
@@ -268,15 +226,13 @@ def _checkpoints(
     return {"peak_end": stop} if too_big else pinned
 
 
-def _arm_secs(
-    survey: Mapping[str, Any], steps: int, cooldown: int, num_validations: int
-) -> float | None:
+def _arm_secs(survey: Mapping[str, Any], num_steps: int, num_validations: int) -> float | None:
     """Seconds of one whole arm, or None where no step could be timed."""
     timing = survey.get("timing") or {}
     if "step_secs" not in timing:
         return None
     return (
         float(timing["start_secs"])
-        + (steps + cooldown) * float(timing["step_secs"])
+        + num_steps * float(timing["step_secs"])
         + num_validations * float(timing["validation_secs"])
     )

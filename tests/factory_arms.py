@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pilot.folder import BASELINE, Job
-from pilot.plan import Plan, cooldown_rate
+from pilot.plan import Plan
 from pilot.records import Evidence, Outcome, Resource, StepRecord, ValidationRecord
+from pilot.segments import cooldown_rate
 from pilot.view import ArmView, RowTable
 from tests.factory_parts import (
     OTHER,

@@ -9,7 +9,8 @@ import pytest
 from pilot.config import Config
 from pilot.errors import PlanRefused
 from pilot.jsonl import parse, to_json
-from pilot.plan import Plan, cooldown_rate, full_schedule, make_plan, read_plan
+from pilot.plan import Plan, full_schedule, make_plan, read_plan
+from pilot.segments import cooldown_rate
 from tests.trees import config_tree
 
 SURVEY: dict[str, Any] = {

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pilot.arms.specs import CLIP, RATE
 from pilot.config import Config
 from pilot.folder import Job
-from pilot.plan import cooldown_rate, full_schedule
+from pilot.plan import full_schedule
 from pilot.records import StepRecord
+from pilot.segments import cooldown_rate
 
 _SCHEDULE = (RATE, "full_run.")
 NEVER_CLIPPED = "never clipped: identical"

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pilot.records import ValidationRecord
+from pilot.segments import Segment
 
 if TYPE_CHECKING:
-    from pilot.plan import Plan, Segment
+    from pilot.plan import Plan
+    from pilot.segments import Segment
 
 # What an arm is called against the baseline.
 WORSE, BETTER, SAME = "worse", "better", "no difference"

@@ -21,9 +21,10 @@ from pilot.config import Config, validate
 from pilot.data.representative import representative_order
 from pilot.engines.base import Observer
 from pilot.engines.native import NativeEngine
-from pilot.plan import cooldown_rate, full_schedule
+from pilot.plan import full_schedule
 from pilot.recipe import RecipeHandle, find_module
 from pilot.records import Resource, StepRecord
+from pilot.segments import cooldown_rate
 
 ADAMW = [
     *(("adamw", rate, 1.0, 30) for rate in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)),

@@ -1,0 +1,88 @@
+"""How an arm begins: from its own newest state, from a state of the baseline, or from step 1."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from pilot import checkpoint
+from pilot.engines import early_end
+from pilot.engines.arm import RunningArm, save_state, validate_at
+from pilot.errors import CheckpointDamaged, UsageError
+from pilot.experiments import determinism, longest_sample
+from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, read_json
+from pilot.jsonl import read_jsonl, write_json
+from pilot.plan import BEFORE
+from pilot.records import Resource, StepRecord, join_attempts
+
+
+def require_same_rows(job: Job, num_rows: int, folder: PilotFolder) -> None:
+    """Row ids mean the same rows in every arm."""
+    surveyed = int(read_json(folder.survey)["num_train_rows"])
+    if num_rows != surveyed:
+        raise UsageError(
+            f"arm {job.title}: {job.variable}={job.value} gives {num_rows} training rows, the "
+            f"pilot surveyed {surveyed}; rows cannot be paired\n"
+            "    remedy: pilot the other data by itself"
+        )
+
+
+def begin(arm: RunningArm, attempt: int, started: float, pilot_folder: PilotFolder) -> None:
+    """Resume or fork from the newest readable checkpoint, or measure what belongs before step 1."""
+    engine, recorder, fork = arm.engine, arm.recorder, arm.job.fork_step
+    recorded = _last_recorded(arm.folder, attempt, fork or arm.job.start_step)
+    newest = checkpoint.load_newest(arm.folder.checkpoints, at_most_step=recorded)
+    if newest is None and fork is not None:
+        newest = _forked_from(pilot_folder, fork)
+    lineage = {
+        "parent": None if arm.job.arm == BASELINE else BASELINE,
+        "fork_step": fork,
+        "attempts": attempt,
+        "resumed_from_step": newest[0].step if newest else None,
+        "checkpoint_sha256": newest[0].sha256 if newest else None,
+    }
+    write_json(arm.folder.lineage, lineage)
+    recorder.resource(Resource(kind="start", step=engine.step, secs=time.perf_counter() - started))
+    if newest is not None:
+        engine.restore(newest[1])
+        recorder.last_step = engine.step
+        return
+    if arm.job.arm == BASELINE:
+        rows = tuple(int(i) for i in engine.order[: arm.plan.rows_per_step])
+        with np.load(pilot_folder.rows, allow_pickle=False) as table:
+            evidence, resource = longest_sample.measure(engine, table["num_tokens"])
+        recorder.evidence(evidence)
+        recorder.resource(resource)
+        recorder.evidence(determinism.measure(engine, rows))
+    recorder.evidence(early_end.start_state(engine, arm.start_weights))
+    validate_at(arm, BEFORE)
+    if "start" in arm.job.checkpoints:
+        save_state(arm, ("start",))
+
+
+def _forked_from(
+    pilot_folder: PilotFolder, step: int
+) -> tuple[checkpoint.Checkpoint, dict[str, Any]]:
+    """The baseline's state after ``step`` steps.
+
+    Raises:
+        CheckpointDamaged: it cannot be read; the arm is lost, the baseline is not touched.
+    """
+    states = checkpoint.find(pilot_folder.arm(BASELINE).checkpoints)
+    found = next((state for state in states if state.step == step), None)
+    if found is None:
+        raise CheckpointDamaged(pilot_folder.arm(BASELINE).checkpoints, f"no state of step {step}")
+    return found, checkpoint.load(found)
+
+
+def _last_recorded(folder: ArmFolder, attempt: int, start_step: int) -> int:
+    """The last step up to which no record is missing: a lost machine may have lost some."""
+    paths = [folder.steps(number) for number in range(1, attempt)]
+    last = start_step
+    for record in join_attempts(read_jsonl(path, StepRecord) for path in paths):
+        if record.step != last + 1:
+            break
+        last = record.step
+    return last
