@@ -15,6 +15,7 @@ from typing import Any
 from pilot.arms.price import PlannedArm, count_steps, planned_arms, rows_needed, wall_secs
 from pilot.config import Config
 from pilot.errors import PlanRefused
+from pilot.folder import BASELINE, Job
 from pilot.jsonl import from_json
 from pilot.plan_notes import not_measured, plan_warnings
 from pilot.refusals import refusals
@@ -167,6 +168,23 @@ def full_schedule(config: Config, num_train_rows: int) -> Schedule:
         warmup_steps=min(warmup, steps),
         min_learning_rate_frac=run.min_learning_rate_frac,
         decay_frac=run.decay_frac,
+    )
+
+
+def baseline_job(plan: Plan, module_path: str) -> Job:
+    """What the baseline of ``plan`` has to do."""
+    return Job(
+        arm=BASELINE,
+        role=BASELINE,
+        variable="",
+        value="",
+        start_step=plan.start_step,
+        stop_step=plan.stop_step,
+        cooldown_steps=plan.cooldown_steps,
+        validations=plan.validations,
+        checkpoints=plan.checkpoints,
+        module_path=module_path,
+        title=BASELINE,
     )
 
 

@@ -16,7 +16,7 @@ from pilot.arms.specs import REPLICA, find_spec
 from pilot.config import Config, validate
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, count_attempts, read_json
 from pilot.jsonl import from_json, write_json, write_text
-from pilot.plan import Plan, full_schedule
+from pilot.plan import Plan, baseline_job, full_schedule
 from pilot.records import Outcome
 from pilot.view import load_arm
 
@@ -91,19 +91,7 @@ def _baseline(folder: PilotFolder, plan: Plan, module_path: str) -> Job:
     arm = folder.arm(BASELINE)
     if arm.job.is_file():
         return from_json(Job, read_json(arm.job))
-    job = Job(
-        arm=BASELINE,
-        role=BASELINE,
-        variable="",
-        value="",
-        start_step=plan.start_step,
-        stop_step=plan.stop_step,
-        cooldown_steps=plan.cooldown_steps,
-        validations=plan.validations,
-        checkpoints=plan.checkpoints,
-        module_path=module_path,
-        title=BASELINE,
-    )
+    job = baseline_job(plan, module_path)
     arm.root.mkdir(parents=True, exist_ok=True)
     write_text(arm.config, folder.config.read_text(encoding="utf-8"))
     write_json(arm.job, job)

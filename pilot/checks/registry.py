@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pilot.folder import BASELINE, Job
 from pilot.gates import Gates
+from pilot.plan import baseline_job
 from pilot.records import Finding
 from pilot.view import ArmView, PilotView
 
@@ -112,20 +112,7 @@ def run_check(name: str, view: PilotView, gates: Gates, arm: ArmView | None = No
 
 def absent_arm(view: PilotView) -> ArmView:
     """A baseline that never ran: nothing was measured, and every check says so."""
-    plan = view.plan
-    job = Job(
-        arm=BASELINE,
-        role=BASELINE,
-        variable="",
-        value="",
-        start_step=plan.start_step,
-        stop_step=plan.stop_step,
-        cooldown_steps=plan.cooldown_steps,
-        validations=plan.validations,
-        checkpoints={},
-        module_path="",
-        title=BASELINE,
-    )
+    job = baseline_job(view.plan, module_path="")
     return ArmView(
         job=job,
         steps=(),
