@@ -151,9 +151,9 @@ def _plan(
             _write_order(folder, config, survey, plan)
         return plan
     fingerprint = _fingerprint(folder, config)
-    floor = _stored_floor(config, fingerprint, cwd)
+    floor = _stored_floor(config, fingerprint, survey, cwd)
     plan = make_plan(config, survey, warnings=notes, has_noise_floor=floor is not None)
-    _refuse_full_disk(folder, plan)
+    _refuse_full_disk(folder, config, plan)
     _write_order(folder, config, survey, plan)
     write_json(folder.fingerprint, fingerprint)
     if floor is not None:
@@ -163,18 +163,31 @@ def _plan(
 
 
 def _stored_floor(
-    config: Config, fingerprint: Mapping[str, Any], cwd: Path
+    config: Config, fingerprint: Mapping[str, Any], survey: Mapping[str, Any], cwd: Path
 ) -> dict[str, Any] | None:
     if config.arms.noise_dir is None or not config.arms.num_replicas:
         return None
-    key = noise_store.store_key(fingerprint, config)
+    key = _noise_key(config, fingerprint, survey)
     found = noise_store.find_floor(cwd / config.arms.noise_dir, str(config.recipe["name"]), key)
     return found if found is not None and stored_floor(found) is not None else None
 
 
-def _refuse_full_disk(folder: PilotFolder, plan: Plan) -> None:
-    kept = len(plan.checkpoints) + 3  # the newest two, and one being written
-    needed = (kept + 3 * plan.num_arms) * plan.checkpoint_bytes + _SPARE_BYTES
+def _noise_key(config: Config, fingerprint: Mapping[str, Any], survey: Mapping[str, Any]) -> str:
+    """Threads and device change the last digits of every sum."""
+    return noise_store.store_key(
+        fingerprint,
+        config,
+        device=str(survey.get("device")),
+        num_threads=survey.get("num_threads_per_arm"),
+    )
+
+
+def _refuse_full_disk(folder: PilotFolder, config: Config, plan: Plan) -> None:
+    affordable = plan.checkpoint_bytes <= config.pilot.max_checkpoint_bytes
+    # Of each arm on its way the newest two states, and one being written; none that is too large.
+    moving = 3 * min(plan.num_parallel, 1 + plan.num_arms) if affordable else 0
+    kept = len(plan.checkpoints) + max(1, moving)
+    needed = kept * plan.checkpoint_bytes + _SPARE_BYTES
     free = shutil.disk_usage(folder.root).free
     if free < needed:
         raise PlanRefused(
@@ -255,7 +268,7 @@ def _keep_floor(folder: PilotFolder, config: Config, view: PilotView, terminal: 
     if floor.source != "replicas" or config.arms.noise_dir is None:
         return
     place = Path(str(read_json(folder.start)["cwd"])) / config.arms.noise_dir
-    key = noise_store.store_key(view.fingerprint, config)
+    key = _noise_key(config, view.fingerprint, view.survey)
     try:
         noise_store.keep_floor(place, view.plan.recipe, key, stored_values(floor))
     except (OSError, DiskFull) as error:  # the next pilot measures it again

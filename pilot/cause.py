@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pilot.arms.specs import ARM, CLIP
+from pilot.arms.specs import ABSENT, ARM, CLIP, SEED, node_at
 from pilot.checks.common import change_text, no_measure
 from pilot.checks.registry import FAIL, UNDETERMINED, WARN, all_checks, run_check
 from pilot.compare.paired import Difference, paired_difference
@@ -83,7 +83,9 @@ def _no_cures(view: PilotView, gates: Gates, failed: Sequence[str]) -> list[str]
         on_arm = {gate.name: gate.judged for gate in judge_arm(view, gates, arm)}
         same = [name for name in failed if on_arm.get(name) == FAIL]
         if same and arm.outcome is not None and arm.outcome.status != Outcome.IDENTICAL:
-            lines.append(f"arm {arm.job.title} ({_override(arm)}) fails {', '.join(same)} too")
+            lines.append(
+                f"arm {arm.job.title} ({_override(view, arm)}) fails {', '.join(same)} too"
+            )
     return lines
 
 
@@ -95,16 +97,16 @@ def _known(view: PilotView, gates: Gates) -> list[str]:
         if arm.outcome is None or arm.outcome.status == Outcome.IDENTICAL:
             continue
         if any(f.severity == FAIL for f in run_check("finite", view, gates, arm).findings):
-            facts.append(f"arm {title} ({_override(arm)}) is not finite either")
+            facts.append(f"arm {title} ({_override(view, arm)}) is not finite either")
             continue
         gain = _gain(view, arm)
         gained = f", validation {change_text(gain)} against before step 1" if gain else ""
         stayed = "stayed finite to the end" if _complete(arm) else "was finite while it ran"
-        facts.append(f"arm {title} ({_override(arm)}) {stayed}{gained}")
+        facts.append(f"arm {title} ({_override(view, arm)}) {stayed}{gained}")
         better = gain is not None and gain.better(gates.progress.num_se)
         helped = helped or (better and _complete(arm))
     if helped:
-        facts.append("a rate that helps is a remedy, it proves no cause: nothing was replayed")
+        facts.append("a change that helps is a remedy, it proves no cause: nothing was replayed")
     return facts
 
 
@@ -164,7 +166,7 @@ def _remedy(view: PilotView, gates: Gates, arm: ArmView, failed: Sequence[str]) 
     passes = f"arm {title} passes {', '.join(judged) or 'nothing'}"
     left = f"; not judged on it: {', '.join(open_ones)}" if open_ones else ""
     return Remedy(
-        override=_override(arm),
+        override=_override(view, arm),
         arm=arm.job.arm,
         status=status,
         proven=proven,
@@ -177,11 +179,13 @@ def _remedy(view: PilotView, gates: Gates, arm: ArmView, failed: Sequence[str]) 
 def _arms(view: PilotView) -> list[ArmView]:
     """The arms with a variable of training, in the plan's order."""
     arms = sorted(view.arms.values(), key=lambda arm: (arm.job.order, arm.job.arm))
-    return [arm for arm in arms if arm.job.role == ARM and arm.job.variable]
+    return [arm for arm in arms if arm.job.role == ARM and arm.job.variable not in ("", SEED)]
 
 
-def _override(arm: ArmView) -> str:
-    return f"{arm.job.variable}={arm.job.value}"
+def _override(view: PilotView, arm: ArmView) -> str:
+    """The arm's change as a word of the command line; a key that is new there needs its plus."""
+    plus = "+" if node_at(view.config, arm.job.variable) is ABSENT else ""
+    return f"{plus}{arm.job.variable}={arm.job.value}"
 
 
 def _complete(arm: ArmView) -> bool:

@@ -135,6 +135,11 @@ class PilotFolder:
         return self.root / "noise.json"
 
     @property
+    def others_needed(self) -> Path:
+        """Whether ``arms.when=if_not_go`` found the other arms needed: decided once."""
+        return self.root / "others_needed.json"
+
+    @property
     def findings(self) -> Path:
         """Output of judging."""
         return self.root / "findings.jsonl"
@@ -182,8 +187,9 @@ class Job:
     its place in every list. ``variable`` is the one key that differs from the baseline, ``value``
     and ``baseline_value`` its two values as YAML text; ``follows`` the keys that change with it by
     interpolation. ``fork_step``: the baseline's checkpoint that it starts from (null: from the
-    start); up to there its records are the baseline's. ``may_end_early``: it may end as soon as
-    its difference is decided.
+    start); up to there its records are the baseline's. ``first_difference_step``: the first step
+    at which it may differ (null: its first). ``may_end_early``: it may end as soon as its
+    difference is decided.
     """
 
     arm: str
@@ -201,6 +207,7 @@ class Job:
     baseline_value: str = ""
     follows: Mapping[str, str] = field(default_factory=dict)
     fork_step: int | None = None
+    first_difference_step: int | None = None
     may_end_early: bool = False
 
 

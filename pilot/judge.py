@@ -59,7 +59,7 @@ from pilot.errors import ConfigError, ExitCode, Mistake
 from pilot.folder import BASELINE, PilotFolder
 from pilot.gates import Gates
 from pilot.jsonl import to_json, write_json, write_text
-from pilot.records import Finding
+from pilot.records import Finding, Outcome
 from pilot.report.markdown import render
 from pilot.sentences import (
     next_action,
@@ -115,10 +115,17 @@ def judge(view: PilotView, gates: Gates) -> Judgement:
     results = {info.name: run_check(info.name, view, gates) for info in all_checks()}
     judged = gate_results(gates, results)
     arms = arms_table(view)
+    verdict = _verdict(view, gates, results, judged)
+    outcome = view.baseline.outcome if view.baseline else None
+    completed = outcome is not None and outcome.status == Outcome.COMPLETED
     tables = {
         "gates": gates_table(judged),
         "arms": arms,
-        "margin": margin_table(view.plan.schedule.learning_rate, arms),
+        "margin": margin_table(
+            view.plan.schedule.learning_rate,
+            arms,
+            is_sound=completed and verdict["verdict"] != NO_GO,
+        ),
         "noise": noise_table(view),
         "coverage": coverage_table(view, view.baseline or absent_arm(view)),
         "cost": cost_table(view),
@@ -130,7 +137,6 @@ def judge(view: PilotView, gates: Gates) -> Judgement:
         "arm_gates": _arm_gates(view, gates),
         "validations": validations_table(view),
     }
-    verdict = _verdict(view, gates, results, judged)
     return Judgement(
         findings=tuple(f for info in all_checks() for f in results[info.name].findings),
         result=_plain(result),

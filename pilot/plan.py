@@ -7,19 +7,26 @@ silently shortened.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pilot.arms.price import PlannedArm, count_steps, planned_arms, rows_needed, wall_secs
+from pilot.arms.price import (
+    PlannedArm,
+    WholeArm,
+    count_steps,
+    planned_arms,
+    reference_only,
+    rows_needed,
+    wall_secs,
+)
 from pilot.config import Config
 from pilot.errors import PlanRefused
 from pilot.folder import BASELINE, Job
 from pilot.jsonl import from_json
 from pilot.plan_notes import not_measured, plan_warnings
 from pilot.refusals import refusals
-from pilot.schedule import Schedule
+from pilot.schedule import Schedule, full_schedule
 from pilot.segments import Segment, make_segments
 
 BEFORE, WARMUP_END, MID_PEAK, PEAK_END = "before", "warmup_end", "mid_peak", "peak_end"
@@ -98,12 +105,17 @@ def make_plan(
     num_steps, at_once = stop - start + cooldown, int(survey.get("num_parallel") or 1)
     validations = _validations(schedule, start, stop, cooldown)
     arm_secs = _arm_secs(survey, num_steps, len(validations))
-    arms = planned_arms(config, num_steps, arm_secs, at_once, has_noise_floor)
-    least = wall_secs(arm_secs, 1 + any(arm.is_reference for arm in arms), at_once)
+    whole = WholeArm(
+        num_steps=num_steps,
+        secs=arm_secs,
+        stop_step=stop,
+        num_rows=int(survey["num_train_rows"]),
+    )
+    arms = planned_arms(config, whole, at_once, has_noise_floor)
+    least = wall_secs(arm_secs, reference_only(arms), at_once)
     reasons = refusals(config, survey, schedule, start, stop, shape.num_peak, cooldown, least)
     if reasons:
         raise PlanRefused(reasons)
-    num_runs = 1 + sum(not arm.left_out for arm in arms)
     return Plan(
         recipe=str(config.recipe["name"]),
         schedule=schedule,
@@ -125,9 +137,9 @@ def make_plan(
         num_parallel=at_once,
         num_threads=survey.get("num_threads_per_arm"),
         share_of_full_run=(stop - start) / (schedule.schedule_steps - start),
-        expected_secs=wall_secs(arm_secs, num_runs, at_once),
+        expected_secs=wall_secs(arm_secs, arms, at_once),
         not_measured=not_measured(config, survey),
-        warnings=(*warnings, *plan_warnings(config, survey, start)),
+        warnings=(*warnings, *plan_warnings(config, survey, start, arms)),
     )
 
 
@@ -149,26 +161,6 @@ def _shape(config: Config, survey: Mapping[str, Any]) -> _Shape:
     cooled = _cooled(schedule, stop == schedule.schedule_steps, stop)
     cooldown = 0 if cooled else config.pilot.cooldown_steps
     return _Shape(schedule=schedule, start=start, stop=stop, num_peak=num_peak, cooldown=cooldown)
-
-
-def full_schedule(config: Config, num_train_rows: int) -> Schedule:
-    """The full run's schedule; epochs and fractions become steps here (rounded up)."""
-    run = config.full_run
-    steps = run.schedule_steps
-    if steps is None:
-        rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
-        steps = max(1, math.ceil(float(run.epochs or 1.0) * num_train_rows / rows_per_step))
-    warmup = run.warmup_steps
-    if warmup is None:
-        warmup = math.ceil((run.warmup_frac or 0.0) * steps)
-    return Schedule(
-        kind=run.schedule,
-        learning_rate=config.optim.learning_rate,
-        schedule_steps=steps,
-        warmup_steps=min(warmup, steps),
-        min_learning_rate_frac=run.min_learning_rate_frac,
-        decay_frac=run.decay_frac,
-    )
 
 
 def baseline_job(plan: Plan, module_path: str) -> Job:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pilot.arms.price import PlannedArm
 from pilot.config import Config
 
+# Objectives whose loss the gate `progress` judges.
+_JUDGED = ("lm", "regression")
 
-def plan_warnings(config: Config, survey: Mapping[str, Any], start: int) -> tuple[str, ...]:
-    """In what the pilot differs from the full run that the recipe describes."""
+
+def plan_warnings(
+    config: Config, survey: Mapping[str, Any], start: int, arms: Sequence[PlannedArm]
+) -> tuple[str, ...]:
+    """In what the pilot differs from the full run that the recipe describes, and what it lacks."""
     lines = []
     if start:
         lines.append(f"starts at step {start} with fresh optimizer state")
@@ -20,6 +26,9 @@ def plan_warnings(config: Config, survey: Mapping[str, Any], start: int) -> tupl
             f"the recipe builds weights in {', '.join(built)}; precision={config.precision} "
             f"trains them in {dtype}"
         )
+    judged = survey.get("objective") in (None, *_JUDGED)
+    if judged and not any(arm.is_reference and not arm.left_out for arm in arms):
+        lines.append("no arm of a lower learning rate: the gate progress cannot be judged")
     return tuple(lines)
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pilot.config import Config
+
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
@@ -54,3 +56,23 @@ class Schedule:
     def is_peak(self, step: int, share: float = 0.9) -> bool:
         """Whether ``step`` lies after the warm-up with at least ``share`` of the peak rate."""
         return step > self.warmup_steps and self.factor_at(step) >= share
+
+
+def full_schedule(config: Config, num_train_rows: int) -> Schedule:
+    """The full run's schedule; epochs and fractions become steps here (rounded up)."""
+    run = config.full_run
+    steps = run.schedule_steps
+    if steps is None:
+        rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
+        steps = max(1, math.ceil(float(run.epochs or 1.0) * num_train_rows / rows_per_step))
+    warmup = run.warmup_steps
+    if warmup is None:
+        warmup = math.ceil((run.warmup_frac or 0.0) * steps)
+    return Schedule(
+        kind=run.schedule,
+        learning_rate=config.optim.learning_rate,
+        schedule_steps=steps,
+        warmup_steps=min(warmup, steps),
+        min_learning_rate_frac=run.min_learning_rate_frac,
+        decay_frac=run.decay_frac,
+    )

@@ -29,7 +29,7 @@ from pilot.entry import run_guarded
 from pilot.errors import PilotError, RecipeFailure, UsageError
 from pilot.folder import PilotFolder, read_json
 from pilot.jsonl import write_json
-from pilot.launchers.parallel import fitting, num_cores, parallelism
+from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of_each
 from pilot.memory import memory_limit_bytes, peak_memory_bytes
 from pilot.recipe import Recipe, RecipeHandle, RowFacts
 
@@ -66,6 +66,11 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     names = sorted({fact.source for fact in facts})
     _write_rows(folder.rows, facts, names)
     model_facts = _measure_model(recipe, config, rows_only)
+    if not rows_only:
+        at_once = _fitting(config, at_once, device)
+    threads = threads_of_each(
+        config.launcher, device.type, num_cores(), 1 if rows_only else at_once
+    )
     survey = {
         "num_train_rows": len(facts),
         "source_names": names,
@@ -76,7 +81,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         "label_audit": _audit(recipe, model_facts),
         "num_threads": torch.get_num_threads(),
         "num_threads_per_arm": threads,
-        "num_parallel": 1 if rows_only else _fitting(config, at_once, device),
+        "num_parallel": at_once,
     }
     write_json(folder.survey, survey)
     return 0

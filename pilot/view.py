@@ -160,9 +160,17 @@ def load_arm(root: Path) -> ArmView:
         outcome=from_json(Outcome, outcome) if outcome else None,
         num_attempts=attempts,
         num_own_steps=len(steps) + len(cooldown),
-        absence=read_json(folder.absence) if folder.absence.is_file() else {},
-        lineage=read_json(folder.lineage) if folder.lineage.is_file() else {},
+        absence=_read_if_there(folder.absence),
+        lineage=_read_if_there(folder.lineage),
     )
+
+
+def _read_if_there(path: Path) -> dict[str, Any]:
+    """A JSON object, or an empty one: the file may go away while an arm is started again."""
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        return {}
 
 
 def join_fork(baseline: ArmView, arm: ArmView) -> ArmView:

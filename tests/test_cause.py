@@ -231,3 +231,19 @@ def test_a_replica_is_neither_cure_nor_no_cure() -> None:
     cause, remedy = explain(dataclasses.replace(view, arms=arms))
     assert cause is not None and cause.no_cures == ()
     assert remedy is not None and remedy.arm == LOWER
+
+
+def test_a_seed_is_no_remedy() -> None:
+    view = build_view(baseline={"final": 3.3}, lower={"final": 2.0})
+    view = with_another(view, "lr_lowest", RATE, "0.0003", 1.9, 2)
+    view = with_another(view, "seed_5", "pilot.seed", "5", 1.0, 3)
+    _, remedy = explain(view)
+    assert remedy is not None and remedy.arm == LOWER
+
+
+def test_a_key_that_is_new_keeps_its_plus_in_the_remedy() -> None:
+    view = build_view(baseline={"final": 3.3}, lower={"final": 2.0})
+    view = with_another(view, "lr_lowest", RATE, "0.0003", 1.9, 2)
+    view = with_another(view, "noise", "recipe.noise", "0.1", 1.7, 3)
+    _, remedy = explain(view)
+    assert remedy is not None and remedy.override == "+recipe.noise=0.1"

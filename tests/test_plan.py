@@ -9,7 +9,8 @@ import pytest
 from pilot.config import Config
 from pilot.errors import PlanRefused
 from pilot.jsonl import parse, to_json
-from pilot.plan import Plan, full_schedule, make_plan, read_plan
+from pilot.plan import Plan, make_plan, read_plan
+from pilot.schedule import full_schedule
 from pilot.segments import cooldown_rate
 from tests.trees import config_tree
 
@@ -154,6 +155,36 @@ def test_a_late_start_is_warned_about() -> None:
     late = plan(full_run={"schedule_steps": 1500, "warmup_steps": 30, "start_step": 100})
     assert late.warnings == ("starts at step 100 with fresh optimizer state",)
     assert plan().warnings == ()
+
+
+LACKS = "no arm of a lower learning rate: the gate progress cannot be judged"
+
+
+@pytest.mark.parametrize(
+    ("arms", "objective", "warned"),
+    [
+        ({"learning_rate_scales": ["3"]}, "lm", True),
+        ({"learning_rate_scales": ["3"]}, "regression", True),
+        ({"learning_rate_scales": ["3"]}, None, True),
+        ({"learning_rate_scales": ["3"]}, "rl", False),
+        ({"learning_rate_scales": ["3"]}, "preference", False),
+        ({"learning_rate_scales": ["3"], "add": [{"optim.learning_rate": 0.01}]}, "lm", False),
+        ({"budget_steps": 49}, "lm", True),  # 25 steps each
+        ({"budget_steps": 50}, "lm", False),
+    ],
+)
+def test_a_plan_without_a_lower_rate_is_warned_about(
+    arms: dict[str, Any], objective: str | None, warned: bool
+) -> None:
+    survey = {**SURVEY, **({"objective": objective} if objective else {})}
+    assert (LACKS in plan(survey, arms=arms).warnings) is warned
+
+
+def test_arms_side_by_side_are_timed_in_phases() -> None:
+    secs = 2.0 + 25 * 0.1 + 4.0
+    survey = {**SURVEY, "num_parallel": 2}
+    assert plan(survey).expected_secs == pytest.approx(4 * secs)
+    assert plan(survey, pilot={"budget_secs": 1.5 * secs}).num_arms == 1
 
 
 def test_what_no_experiment_checks_is_said() -> None:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pilot.arms.specs import CLIP, RATE
 from pilot.config import Config
 from pilot.folder import Job
-from pilot.plan import full_schedule
 from pilot.records import StepRecord
+from pilot.schedule import full_schedule
 from pilot.segments import cooldown_rate
 
-_SCHEDULE = (RATE, "full_run.")
+# Norms this near to a limit, relatively, may be clipped or not: torch computes the factor in fp32.
+_NEAR = 1e-5
 NEVER_CLIPPED = "never clipped: identical"
 SAME_CLIPPING = "clipped alike at every step: identical"
 SAME_RATES = "the same learning rate at every step: identical"
@@ -39,7 +40,7 @@ def first_difference(
         return first
     if job.variable == CLIP:
         return _first_clip(baseline.optim.max_grad_norm, arm.optim.max_grad_norm, records)
-    if job.variable.startswith(_SCHEDULE):
+    if job.variable == RATE or job.variable.startswith("full_run."):
         return _first_rate(job, baseline, arm, num_rows)
     return first
 
@@ -58,10 +59,11 @@ def _null(job: Job) -> str | None:
 def _first_clip(
     limit: float | None, other: float | None, records: Sequence[StepRecord]
 ) -> int | None:
-    """The first step whose gradient is multiplied by another factor. NaN: differs."""
+    """The first step whose gradient may be multiplied by another factor. NaN: differs."""
     for record in records:
         norm = record.grad_norm
-        if not math.isfinite(norm) or _factor(limit, norm) != _factor(other, norm):
+        near = any(bound and abs(norm / bound - 1.0) < _NEAR for bound in (limit, other))
+        if not math.isfinite(norm) or near or _factor(limit, norm) != _factor(other, norm):
             return record.step
     return None
 

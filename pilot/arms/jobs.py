@@ -10,14 +10,16 @@ import yaml
 
 from pilot import checkpoint
 from pilot.arms import forks
+from pilot.arms.keys import is_unread
 from pilot.arms.one_variable import change_leaf
 from pilot.arms.price import PlannedArm
 from pilot.arms.specs import REPLICA, find_spec
 from pilot.config import Config, validate
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, count_attempts, read_json
 from pilot.jsonl import from_json, write_json, write_text
-from pilot.plan import Plan, baseline_job, full_schedule
+from pilot.plan import Plan, baseline_job
 from pilot.records import Outcome
+from pilot.schedule import full_schedule
 from pilot.view import load_arm
 
 LOST, NOT_RUN = "lost", "not run"
@@ -77,12 +79,13 @@ def say_absent(arm: ArmFolder, status: str, reason: str) -> None:
 
 
 def _forked(folder: PilotFolder, job: Job, step: int | None) -> Job:
-    """The job with the newest state of the baseline from before ``step`` (None: the end)."""
+    """The job with its first step that may differ, and the newest state from before it.
+
+    ``step`` None: it would be identical, but for the baseline that did not come to its end.
+    """
     states = checkpoint.find(folder.arm(BASELINE).checkpoints)
     usable = [c.step for c in states if job.start_step < c.step and (step is None or c.step < step)]
-    if not usable:
-        return job
-    job = replace(job, fork_step=max(usable))
+    job = replace(job, first_difference_step=step, fork_step=max(usable, default=None))
     write_json(folder.arm(job.arm).job, job)
     return job
 
@@ -135,12 +138,14 @@ def _arm(
     )
     arm.root.mkdir(parents=True, exist_ok=True)
     write_text(arm.config, yaml.safe_dump(changed.tree, sort_keys=False, allow_unicode=True))
-    if spec.no_influence:
+    is_same = bool(spec.no_influence) and all(map(is_unread, changed.follows))
+    left_out = "" if spec.no_influence else planned.left_out
+    if is_same:
         same = Outcome(
             status=Outcome.IDENTICAL, last_step=plan.start_step, message=spec.no_influence
         )
         write_json(arm.outcome, same)
-    elif reason := planned.left_out or _ends_too_soon(folder, changed.tree, plan):
+    elif reason := left_out or _ends_too_soon(folder, changed.tree, plan):
         say_absent(arm, NOT_RUN, reason)
     write_json(arm.job, job)
     return job

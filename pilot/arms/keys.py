@@ -11,7 +11,9 @@ RECIPE = "recipe"
 SECTIONS = (RECIPE, "full_run", "optim", "batch")
 # Sections that may have keys of their own: arguments of the optimizer, settings of the recipe.
 OPEN_SECTIONS = ("optim", RECIPE)
-_SINGLE = ("precision", "pilot.seed", "pilot.data_seed")
+_SINGLE = ("precision", "pilot.seed")
+# The order is drawn once, before any arm: an arm could not change it.
+_ORDER = ("pilot.data_seed", "recipe.shuffle")
 _UNREAD_SECTIONS = ("tracking", "checks", "launcher")
 _COMMON = {
     "out_dir": "names the folder of the whole pilot",
@@ -30,8 +32,17 @@ def refusal(key: str) -> str:
     """Why ``key`` can be no arm's variable; empty when it can, or when there is no such section."""
     if key in _SINGLE:
         return ""
+    if key in _ORDER:
+        return "cannot be an arm: the order of the rows is shared by all arms"
     reason = _COMMON.get(key) or _COMMON.get(key.partition(".")[0])
     return f"cannot be an arm: it {reason}" if reason else ""
+
+
+def remedy(key: str) -> str:
+    """What to do instead of an arm whose ``key`` is refused."""
+    if key in _ORDER:
+        return f"pilot it by itself: {key}=VALUE"
+    return f"arms can change {allowed()}"
 
 
 def allowed() -> str:
@@ -44,9 +55,12 @@ def no_influence(key: str) -> str:
     section = key.partition(".")[0]
     if section in _UNREAD_SECTIONS:
         return f"an arm does not read {section}.*: identical"
-    if key == "recipe.name":
-        return "recipe.name only names the folder and the experiment: identical"
     return ""
+
+
+def is_unread(key: str) -> bool:
+    """Whether nothing that an arm computes depends on ``key``."""
+    return bool(no_influence(key)) or key.partition(".")[0] in _UNREAD_COMMON
 
 
 def must_not_follow(key: str) -> bool:

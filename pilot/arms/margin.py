@@ -8,30 +8,36 @@ from typing import Any
 
 from pilot.arms.specs import RATE
 from pilot.checks.common import num
-from pilot.compare.paired import DIVERGED, WORSE
-from pilot.records import Outcome
+from pilot.compare.paired import BETTER, DIVERGED, LARGER, SAME, SMALLER, WORSE
 
-_MEASURED = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.DECIDED)
+_WORDS = (BETTER, SAME, SMALLER, LARGER, WORSE, DIVERGED)
 
 
-def margin_table(base_rate: float, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def margin_table(
+    base_rate: float, rows: Sequence[Mapping[str, Any]], *, is_sound: bool
+) -> dict[str, Any]:
     """The margin from the rows of the arms table: ``stable up to learning_rate x 3``.
 
-    Among arms of a higher rate, by rising rate: up to the last one before the first that diverged
-    or is worse than the baseline. Arms that were not measured are passed over.
+    Among arms of a higher rate, by rising rate: up to the last one before the first that diverged,
+    is worse than the baseline, or has a larger loss of which the noise is unknown. Arms that were
+    not compared are passed over. A baseline that is not sound has no margin.
 
     Args:
         base_rate: the baseline's peak learning rate.
         rows: ``arms`` of the verdict.
+        is_sound: the baseline completed and is not NO-GO.
     """
+    if not is_sound:
+        sentence = "none: the baseline itself did not pass"
+        return {"sentence": sentence, "stable_up_to": None, "bad_from": None, "word": ""}
     scales = sorted(
         (float(row["value"]) / base_rate, str(row["words"]))
         for row in rows
-        if row["variable"] == RATE and row["status"] in _MEASURED and _rate(row) > base_rate
+        if row["variable"] == RATE and row["words"] in _WORDS and _rate(row) > base_rate
     )
     stable, first_bad, word = None, None, ""
     for scale, found in scales:
-        if found in (DIVERGED, WORSE):
+        if found in (DIVERGED, WORSE, LARGER):
             first_bad, word = scale, found
             break
         stable = scale

@@ -1,7 +1,8 @@
 """Noise floors kept between pilots: the same training need not be replicated twice.
 
 A floor is found again only for the same recipe, configuration (but the seed), data, code, package
-versions and length of the pilot. Reading never fails a pilot: what cannot be used is measured.
+versions, length of the pilot, device and number of threads. Reading never
+fails a pilot: what cannot be used is measured.
 """
 
 from __future__ import annotations
@@ -15,11 +16,24 @@ from typing import Any
 from pilot.config import Config
 from pilot.jsonl import to_json, write_json
 
-_VERSION = 1
+_VERSION = 2
 
 
-def store_key(fingerprint: Mapping[str, Any], config: Config) -> str:
-    """What a floor is valid for, as 16 hexadecimal digits."""
+def store_key(
+    fingerprint: Mapping[str, Any],
+    config: Config,
+    *,
+    device: str = "",
+    num_threads: int | None = None,
+) -> str:
+    """What a floor is valid for, as 16 hexadecimal digits.
+
+    Args:
+        fingerprint: of the run.
+        config: the validated configuration.
+        device: that the arms run on; the rounding of sums, part of the noise, depends on it.
+        num_threads: CPU threads of an arm, for the same reason; None: torch's choice.
+    """
     run = {k: v for k, v in (fingerprint.get("config") or {}).items() if k != "pilot.seed"}
     length = config.pilot
     parts = {
@@ -29,6 +43,8 @@ def store_key(fingerprint: Mapping[str, Any], config: Config) -> str:
         "data": fingerprint.get("data"),
         "packages": fingerprint.get("packages"),
         "world_size": fingerprint.get("world_size"),
+        "device": device,
+        "num_threads": num_threads,
         "pilot": [
             length.min_peak_steps,
             length.cooldown_steps,

@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pilot.arms.keys import OPEN_SECTIONS, allowed, must_not_follow, refusal
+from pilot.arms.keys import OPEN_SECTIONS, must_not_follow, refusal, remedy
 from pilot.arms.links import Link, find_link, is_outside, use_hydras_resolvers
 from pilot.arms.specs import ABSENT, node_at, same_value, value_text
 from pilot.errors import ConfigError, Mistake
@@ -90,7 +90,7 @@ def change_tree(
 def _refuse_key(tree: Mapping[str, Any], key: str, value: Any) -> None:
     rule = refusal(key)
     if rule:
-        raise _mistake(key, value, rule, f"arms can change {allowed()}")
+        raise _mistake(key, value, rule, remedy(key))
     link = find_link(tree, key)
     if link is not None:
         raise _linked(key, value, link)

@@ -15,7 +15,7 @@ from pilot.arms.specs import REPLICA
 from pilot.config import Config
 from pilot.errors import ArmCrashed, ExitCode
 from pilot.folder import BASELINE, Job, PilotFolder, read_json
-from pilot.jsonl import from_json
+from pilot.jsonl import from_json, write_json
 from pilot.launchers import local
 from pilot.plan import Plan
 from pilot.records import Outcome
@@ -58,7 +58,7 @@ def run_all(runs: Runs, refuse_changes: Callable[[PilotFolder, Config], None]) -
     if runs.config.arms.when == "if_not_go":
         _run(runs, [job for job in reference if job not in beside], refuse_changes)
         others = [job for job in others if job not in reference]
-        if judge.judge(load(runs.folder.root), runs.config.gates).exit_code == ExitCode.GO:
+        if not _others_are_needed(runs):
             _leave_out(runs, others, NOT_NEEDED)
             return
     others = arm_jobs.settle_identical(runs.folder, others, runs.config)
@@ -66,6 +66,15 @@ def run_all(runs: Runs, refuse_changes: Callable[[PilotFolder, Config], None]) -
     # Replicas first: whether another arm's difference is decided depends on the noise floor.
     _run(runs, [job for job in others if job.role == REPLICA], refuse_changes)
     _run(runs, [job for job in others if job.role != REPLICA], refuse_changes)
+
+
+def _others_are_needed(runs: Runs) -> bool:
+    """Whether the baseline and its reference are not GO alone; kept, so that a resume agrees."""
+    path = runs.folder.others_needed
+    if not path.is_file():
+        judgement = judge.judge(load(runs.folder.root), runs.config.gates)
+        write_json(path, {"needed": judgement.exit_code != ExitCode.GO})
+    return bool(read_json(path)["needed"])
 
 
 def _is_wanted(runs: Runs, job: Job) -> bool:

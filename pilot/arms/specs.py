@@ -1,13 +1,14 @@
 """Which arms a configuration asks for: the baseline and, around it, one variable each. Pure.
 
-Order is priority: what the gates need comes first, then the clipping arm, the other rates, what the
-user added, the replicas. A budget leaves out the last ones first.
+Order is priority: the reference that the gate ``progress`` needs comes first, then the clipping
+arm, the other rates, what the user added, the replicas. A budget leaves out the last ones first.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ _MAX_NAME_CHARS, _MAX_VALUE_CHARS = 60, 40
 class ArmSpec:
     """One planned arm. ``value`` is a plain value for the key ``variable``.
 
+    ``role`` is ``replica`` for every change of the seed: it tells the noise, and is no remedy.
     ``is_reference``: the gate ``progress`` compares with it, so it always runs to its end.
     ``no_influence``: why it is provably the baseline again and need not run, or empty. ``source``
     is the key of ``conf/arms`` that asked for it.
@@ -51,12 +53,12 @@ def arm_specs(config: Config) -> list[ArmSpec]:
     """The arms that ``config`` asks for, by priority, without the baseline and without doubles.
 
     A change to the value that the recipe has already is no arm, and two arms of the same key and
-    value are one.
+    value are one. The nearest lower learning rate, whoever asked for it, is the reference.
     """
     found: dict[str, ArmSpec] = {}
     plain = config.model_dump(by_alias=True)
     for spec in _wanted(config, plain):
-        same = same_value(value_at(plain, spec.variable), spec.value)
+        same = same_value(node_at(plain, spec.variable), spec.value)
         if same or any(_is_double(spec, other) for other in found.values()):
             continue
         name, titles = _free(spec.name, found), [other.title for other in found.values()]
@@ -65,7 +67,7 @@ def arm_specs(config: Config) -> list[ArmSpec]:
             title = _free(f"{spec.variable} {_shown(spec.value)}", titles, " #")
         why = no_influence(spec.variable)
         found[name] = replace(spec, name=name, title=title, no_influence=why)
-    return list(found.values())
+    return _reference_first(list(found.values()), config.optim.learning_rate)
 
 
 def find_spec(config: Config, name: str) -> ArmSpec:
@@ -91,12 +93,6 @@ def single_change(change: Mapping[str, Any], tree: Mapping[str, Any]) -> tuple[s
     return key, value
 
 
-def value_at(tree: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key, or None when there is no such key."""
-    node = node_at(tree, key)
-    return None if node is ABSENT else node
-
-
 def node_at(tree: Mapping[str, Any], key: str) -> Any:
     """The value or section at a dotted key, or ``ABSENT``."""
     node: Any = tree
@@ -119,20 +115,45 @@ def same_value(one: Any, other: Any) -> bool:
 
 
 def value_text(value: Any) -> str:
-    """A plain value as YAML on one line; ``null`` is off."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    """A plain value as YAML on one line, line breaks escaped; ``null`` is off."""
+    text = yaml.dump(
+        value, Dumper=_OneLine, default_flow_style=True, width=sys.maxsize, allow_unicode=True
+    )
     return str(text).removesuffix("\n").removesuffix("\n...")
 
 
+def _text(dumper: Any, text: str) -> Any:
+    """Text with line breaks in double quotes, where they are escaped."""
+    style = '"' if "".join(text.splitlines()) != text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_OneLine: Any = type("_OneLine", (yaml.SafeDumper,), {})
+_OneLine.add_representer(str, _text)
+
+
+def _reference_first(specs: list[ArmSpec], own: float) -> list[ArmSpec]:
+    """The arms with the reference in front: the nearest rate below ``own``.
+
+    A rate of at most half of it is preferred: one almost the same has the same faults.
+    """
+    lower = [spec for spec in specs if spec.variable == RATE and _is_lower(spec.value, own)]
+    if not lower:
+        return specs
+    nearest = max(lower, key=lambda spec: (spec.value <= own / 2.0, float(spec.value)))
+    rest = [spec for spec in specs if spec is not nearest]
+    return [replace(nearest, is_reference=True), *rest]
+
+
+def _is_lower(value: Any, own: float) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0.0 < value < own
+
+
 def _wanted(config: Config, plain: Mapping[str, Any]) -> Iterator[ArmSpec]:
-    scales = [Fraction(text) for text in config.arms.learning_rate_scales]
-    lower = max((scale for scale in scales if scale < 1), default=None)
-    if lower is not None:  # the nearest lower rate is the best reference for progress
-        yield _scaled(config, lower, is_reference=True)
     yield from _clipping(config)
-    for scale in scales:
-        if scale != lower:
-            yield _scaled(config, scale)
+    for scale in config.arms.learning_rate_scales:
+        yield _scaled(config, Fraction(scale))
     for change in config.arms.add:
         yield _added(*single_change(change, plain))
     for number in range(1, config.arms.num_replicas + 1):
@@ -157,7 +178,7 @@ def _clipping(config: Config) -> Iterator[ArmSpec]:
     yield ArmSpec(name=name, title=title, role=ARM, variable=CLIP, value=value, source=source)
 
 
-def _scaled(config: Config, scale: Fraction, *, is_reference: bool = False) -> ArmSpec:
+def _scaled(config: Config, scale: Fraction) -> ArmSpec:
     value = float(f"{config.optim.learning_rate * float(scale):.6g}")
     small = scale.limit_denominator(1000)
     text = str(small) if small == scale else f"{float(scale):g}"
@@ -167,7 +188,6 @@ def _scaled(config: Config, scale: Fraction, *, is_reference: bool = False) -> A
         role=ARM,
         variable=RATE,
         value=value,
-        is_reference=is_reference,
         source="arms.learning_rate_scales",
     )
 
@@ -180,7 +200,8 @@ def _added(key: str, value: Any) -> ArmSpec:
         title = f"{key.rpartition('.')[2]} {shown}"
     if key == RATE:
         title = f"lr {shown}"
-    return ArmSpec(name=_slug(title), title=title, role=ARM, variable=key, value=value)
+    role = REPLICA if key == SEED else ARM
+    return ArmSpec(name=_slug(title), title=title, role=role, variable=key, value=value)
 
 
 def _shown(value: Any) -> str:

@@ -106,7 +106,7 @@ def _effect_dict(found: Effect | None, settings: Arms) -> dict[str, Any] | None:
         "value": found.value,
         "half_width": found.half_width,
         "level": None if found.half_width is None else 1.0 - settings.error_rate,
-        "reference_loss": found.level,
+        "reference_loss": found.reference_loss,
         "basis": found.basis,
         "num": found.num,
         "step": found.step,

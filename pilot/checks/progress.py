@@ -30,8 +30,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pilot.arms.specs import RATE
 from pilot.checks.common import change_text, no_measure, num, place_text, plural
-from pilot.checks.reference import VARIABLE, best_reference
+from pilot.checks.reference import best_reference
 from pilot.checks.registry import (
     FAIL,
     UNDETERMINED,
@@ -127,7 +128,7 @@ def _against_reference(
     try:
         measured = _Measured(
             title=reference.arm.job.title,
-            override=f"{VARIABLE}={reference.arm.job.value}",
+            override=f"{RATE}={reference.arm.job.value}",
             val0=before.loss,
             own=own,
             other=paired_difference(before, reference.final),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pilot.arms.specs import RATE
 from pilot.checks.finite import check as check_finite
 from pilot.checks.registry import FAIL
 from pilot.folder import BASELINE
 from pilot.gates import Gates
 from pilot.records import Outcome, ValidationRecord
 from pilot.view import ArmView, PilotView
-
-VARIABLE = "optim.learning_rate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +25,7 @@ class Reference:
 
 def learning_rate_of(view: PilotView, arm: ArmView) -> float | None:
     """The peak rate of an arm; None for an arm whose value is no positive number."""
-    if arm.job.variable != VARIABLE:
+    if arm.job.variable != RATE:
         return view.plan.schedule.learning_rate
     try:
         rate = float(arm.job.value)
@@ -44,7 +43,7 @@ def best_reference(view: PilotView, gates: Gates, arm: ArmView) -> Reference:
         other = view.arms[name]
         rate = learning_rate_of(view, other)
         lower = own is not None and rate is not None and rate < own
-        if name == BASELINE or other.job.variable != VARIABLE or not lower:
+        if name == BASELINE or other.job.variable != RATE or not lower:
             continue
         final = other.validation(view.plan.final_validation)
         problem = _problem(view, gates, other, final)

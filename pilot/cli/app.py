@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pilot.cli.words import MULTIRUN
 from pilot.config import conf_dir
 from pilot.errors import ExitCode, UsageError
 from pilot.mistakes import nearest
 
 # Flags that only show something: Hydra does that as it is.
 _HANDED = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
-_MULTIRUN = ("-m", "--multirun")
-_KNOWN = (*_HANDED, *_MULTIRUN, "--config-dir", "--help", "--version")
+_KNOWN = (*_HANDED, *MULTIRUN, "--config-dir", "--help", "--version")
 INTERRUPTED = 130  # what a shell shows after Ctrl-C: 128 + SIGINT
 
 
@@ -25,8 +25,8 @@ def run(given: Sequence[str]) -> int:
         UsageError: a flag, the configuration or the folder is wrong.
     """
     config_dir, words = _take_config_dir(list(given))
-    multirun = any(word in _MULTIRUN for word in words)
-    words = [word for word in words if word not in _MULTIRUN]
+    multirun = any(word in MULTIRUN for word in words)
+    words = [word for word in words if word not in MULTIRUN]
     flags = [word for word in words if word.startswith("-")]
     if any(flag.split("=")[0] in _HANDED for flag in flags):
         return _hand_over(words, config_dir, multirun)

@@ -14,10 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from pilot.arms.keys import RECIPE
 from pilot.arms.specs import ADDED, node_at
 from pilot.cli.arms import Baseline, check_arms
 from pilot.cli.keys import check_keys, for_hydra
-from pilot.cli.overrides import RECIPE, Sorted, sort_overrides
+from pilot.cli.overrides import Sorted, sort_overrides
 from pilot.cli.search import hydra_session, use_user_dirs
 from pilot.cli.settings import check_tree, known_settings
 from pilot.cli.sweeps import Listed, add_override
@@ -118,10 +119,12 @@ def _try_compose(overrides: Sequence[str]) -> tuple[DictConfig | None, list[Mist
         return hydra_compose("config", list(overrides)), []
     except _COMPOSE_ERRORS as error:
         cause = error.__cause__ or error
-        text = " ".join(str(cause).split())
+        names_file = str(cause).partition("\n")[0] in str(error)  # "In 'arms/mine': ..."
+        text = " ".join(str(error if names_file else cause).split())
         rule = f"the configuration must compose: {text}"
         remedy = "mend the file or override named there"
-        return None, [Mistake(key="conf", value=" ".join(overrides), rule=rule, remedy=remedy)]
+        key = str(getattr(cause, "full_key", None) or "conf")
+        return None, [Mistake(key=key, value=" ".join(overrides), rule=rule, remedy=remedy)]
 
 
 def _module(base: DictConfig, parts: Sorted, start: Path) -> tuple[Path | None, list[Mistake]]:

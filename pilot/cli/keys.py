@@ -7,11 +7,10 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override, OverrideType
 
+from pilot.arms.keys import OPEN_SECTIONS, RECIPE
 from pilot.errors import Mistake
 from pilot.mistakes import flat_keys, nearest
 
-# Sections that a command line may add keys to: arguments of the optimizer, settings of the recipe.
-_OPEN = ("optim", "recipe")
 # A dictionary of the user's own keys; no plus needed.
 _FREE = "gates.waive"
 _ABSENT = object()
@@ -32,7 +31,7 @@ def check_keys(
     good, mistakes = [], []
     for override in values:
         key = override.key_or_group
-        if not has_recipe and key.split(".")[0] == "recipe":
+        if not has_recipe and key.split(".")[0] == RECIPE:
             continue
         mistake = _wrong_key(override, tree, known, settings)
         if mistake is None:
@@ -62,9 +61,12 @@ def _wrong_key(
     if exists and added:
         remedy = f"write {key}={value}, without the plus"
         return Mistake(key=key, value=value, rule="exists already", remedy=remedy)
-    if exists or _is_free(key) or (section == "recipe" and rest.split(".")[0] in settings):
+    if isinstance(_node(tree, key), list) and isinstance(override.value(), dict):
+        remedy = f"write {key}=[{value}]"
+        return Mistake(key=key, value=value, rule="must be a list", remedy=remedy)
+    if exists or _is_free(key) or (section == RECIPE and rest.split(".")[0] in settings):
         return None
-    may_add = section in _OPEN and bool(rest) and _parent_is_section(tree, key)
+    may_add = section in OPEN_SECTIONS and bool(rest) and _parent_is_section(tree, key)
     if may_add and override.type is not OverrideType.CHANGE:
         return None
     near = nearest(key, known)

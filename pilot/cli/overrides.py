@@ -14,11 +14,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 
-from pilot.cli.sweeps import MULTIRUN, Listed, read_list
+from pilot.arms.keys import RECIPE
+from pilot.cli.sweeps import Listed, read_list
+from pilot.cli.words import MULTIRUN
 from pilot.errors import Mistake
 from pilot.mistakes import nearest
 
-RECIPE, ARMS = "recipe", "arms"
+ARMS = "arms"
 # The option of the group `arms` when values are listed.
 _STAR = "arms=star"
 # Settings of Hydra that pilot relies on (changing them would move or split its folder), or that its

@@ -25,7 +25,6 @@ from hydra.errors import HydraException
 from pilot.arms.specs import same_value
 from pilot.errors import Mistake
 
-MULTIRUN = ("-m", "--multirun")
 MAX_VALUES = 100  # of one list; an arm each
 _HOW = "write KEY=VALUE,VALUE or KEY=choice(...) or KEY=range(start,stop,step)"
 

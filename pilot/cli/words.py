@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+MULTIRUN = ("-m", "--multirun")  # the flags with which a list of values is a list of arms
+
 
 @dataclass(frozen=True, kw_only=True)
 class Word:

@@ -9,6 +9,10 @@ on its step losses so far.
 |--------------------------------------|-----------------------------------------------------------|
 | provably the baseline                | no difference                                             |
 | non-finite: stopped, or at the end   | diverged                                                  |
+| ended early: its training loss far   | diverged                                                  |
+| above its start and the baseline's   |                                                           |
+| ended early, which it would not have | not compared                                              |
+| with the noise that is known by now  |                                                           |
 | exception, out of memory, lost       | not compared                                              |
 | a replica, an rl or preference loss  | not compared                                              |
 | |d| in its interval, or below the    | no difference: whatever the noise, which only widens it   |
@@ -26,10 +30,12 @@ import math
 from dataclasses import dataclass, replace
 
 from pilot.arms.settings import Arms
+from pilot.arms.specs import REPLICA
 from pilot.checks.common import no_measure, num, place_text, plural
-from pilot.compare.noise import REPLICA, NoiseFloor
+from pilot.compare.noise import UNKNOWN, NoiseFloor
 from pilot.compare.paired import (
     DIVERGED,
+    LARGER,
     MIN_EXAMPLES,
     NOT_COMPARED,
     SAME,
@@ -39,8 +45,8 @@ from pilot.compare.paired import (
     paired_difference,
     word_for,
 )
-from pilot.compare.paired_steps import BLOCK_STEPS, step_interval
-from pilot.compare.sequential import Decision, looks, lost
+from pilot.compare.paired_steps import BLOCK_STEPS
+from pilot.compare.sequential import LOST_RATIO, LOST_STEPS, Decision, decide_arm
 from pilot.records import Outcome, ValidationRecord
 from pilot.view import ArmView, PilotView
 
@@ -53,16 +59,16 @@ class Effect:
     """An arm against the baseline; losses in the recipe's unit (``lm``: nats per token).
 
     ``value`` (positive: the arm's loss is larger) plus and minus ``half_width`` is the interval at
-    1 - ``arms.error_rate``; ``level`` is the baseline's loss, of which the difference is a share.
-    ``basis`` is ``validation``, ``step loss``, ``identical`` or empty, ``num`` counts what was
-    averaged there: examples, blocks of steps. None: there is no such number. ``sentence`` is one
-    line to stand after the word, which it does not repeat.
+    1 - ``arms.error_rate``; ``reference_loss`` is the baseline's, of which the difference is a
+    share. ``basis`` is ``validation``, ``step loss``, ``identical`` or empty, ``num`` counts what
+    was averaged there: examples, blocks of steps. None: there is no such number. ``sentence`` is
+    one line to stand after the word, which it does not repeat.
     """
 
     word: str
     value: float | None = None
     half_width: float | None = None
-    level: float | None = None
+    reference_loss: float | None = None
     basis: str = ""
     step: int | None = None
     num: int = 0
@@ -113,11 +119,11 @@ def _completed(view: PilotView, settings: Arms, arm: ArmView, floor: NoiseFloor)
         change.se, change.num_examples - 1, settings.error_rate,
         noise_sd=floor.sd_validation or 0.0, num_runs=floor.num_runs,
     )  # fmt: skip
-    level = abs(mean_loss(baseline))
+    reference = abs(mean_loss(baseline))
     known = floor.sd_validation is not None
-    word = word_for(change.value, half, settings.min_effect_frac * level, noise_known=known)
+    word = word_for(change.value, half, settings.min_effect_frac * reference, noise_known=known)
     numbers = Effect(
-        word=word, value=change.value, half_width=half, level=level, basis=VALIDATION,
+        word=word, value=change.value, half_width=half, reference_loss=reference, basis=VALIDATION,
         step=final.step, num=change.num_examples, sentence="",
     )  # fmt: skip
     counted = plural(change.num_examples, "example")
@@ -125,39 +131,37 @@ def _completed(view: PilotView, settings: Arms, arm: ArmView, floor: NoiseFloor)
 
 
 def _decided(view: PilotView, settings: Arms, arm: ArmView, floor: NoiseFloor) -> Effect:
-    """An arm that ended early, decided again on its records: the noise may be known by now."""
+    """An arm that ended early, decided again on its records, with the noise that is known by now.
+
+    A replica may have completed, after a resume, when the arm had ended already. Where the arm
+    would then have run on, its word would be one that an undisturbed pilot does not say.
+    """
     step = arm.outcome.last_step if arm.outcome else 0
-    steps = view.baseline.steps if view.baseline else ()
-    if damage := lost(settings, steps, arm.steps, step):
-        return _lost(damage)
-    planned = looks(view.plan, arm.job.fork_step)
-    found = step_interval(
-        view.plan, steps, arm.steps,
-        at_step=step, fork_step=arm.job.fork_step, floor=floor,
-        error_rate=settings.error_rate / max(1, len(planned)),
-    )  # fmt: skip
+    found = decide_arm(view, settings, arm, at_step=step, floor=floor)
     if found is None:
+        if decide_arm(view, settings, arm, at_step=step, floor=UNKNOWN) is not None:
+            return _not_compared("it ended early, before the noise was known")
         return _not_compared(f"it ended at step {step}, and its records do not show why")
-    known = floor.sd_steps is not None
-    least = settings.min_effect_frac * found.level
     numbers = Effect(
-        word=word_for(found.value, found.half_width, least, noise_known=known),
-        value=found.value, half_width=found.half_width, level=found.level, basis=STEP_LOSS,
-        step=step, num=found.num_blocks, sentence="",
+        word=found.word, value=found.value, half_width=found.half_width,
+        reference_loss=found.reference_loss, basis=STEP_LOSS, step=step, num=found.num_blocks,
+        sentence=_lost(found),
     )  # fmt: skip
-    counted = f"{found.num_blocks} blocks of {BLOCK_STEPS} steps, {len(planned)} looks"
-    if found.identical:
-        counted += ", every loss the same"
+    if found.half_width is None:
+        return numbers
+    counted = f"{found.num_blocks} blocks of {BLOCK_STEPS} steps, {found.num_looks} looks"
+    noise = _noise(floor, found.word != LARGER)
     return _with_sentence(
-        numbers, settings, counted, f"at the peak, ended early at step {step}", _noise(floor, known)
+        numbers, settings, counted, f"at the peak, ended early at step {step}", noise
     )
 
 
 def _with_sentence(found: Effect, settings: Arms, counted: str, place: str, noise: str) -> Effect:
     """``found`` with its line: the word, the share, the interval, the count and why."""
-    value, half, level = found.value or 0.0, found.half_width or 0.0, found.level or 0.0
-    least = settings.min_effect_frac * level
-    share = f" ({100 * value / level:+.2g} %)" if level else ""
+    value, half = found.value or 0.0, found.half_width or 0.0
+    reference = found.reference_loss or 0.0
+    least = settings.min_effect_frac * reference
+    share = f" ({100 * value / reference:+.2g} %)" if reference else ""
     text = (
         f"loss {value:+.4g}{share} ± {half:.2g} "
         f"({100 * (1 - settings.error_rate):g} % interval, n {counted}) {place}"
@@ -185,24 +189,19 @@ def _noise(floor: NoiseFloor, known: bool) -> str:
     return "the interval is without run-to-run noise"
 
 
-def _lost(decision: Decision) -> Effect:
-    ratio = (decision.value + decision.level) / decision.level
-    text = (
-        f"it has lost: its smoothed training loss is far above its start, and {num(ratio)} x the "
-        f"baseline's at step {decision.step}; stopped there"
+def _lost(found: Decision) -> str:
+    return (
+        f"its training loss stayed above {num(LOST_RATIO)} x its first value and the baseline's "
+        f"for {LOST_STEPS} steps; ended at step {found.step}"
     )
-    return Effect(
-        word=decision.word, value=decision.value, level=decision.level, basis=STEP_LOSS,
-        step=decision.step, sentence=text,
-    )  # fmt: skip
 
 
 def _identical(view: PilotView, outcome: Outcome) -> Effect:
     final = view.baseline.validation(view.plan.final_validation) if view.baseline else None
     why = _line(outcome.message) or "identical to the baseline"
-    level = abs(mean_loss(final)) if final and math.isfinite(mean_loss(final)) else None
+    reference = abs(mean_loss(final)) if final and math.isfinite(mean_loss(final)) else None
     return Effect(
-        word=SAME, value=0.0, half_width=0.0, level=level, basis=IDENTICAL,
+        word=SAME, value=0.0, half_width=0.0, reference_loss=reference, basis=IDENTICAL,
         step=outcome.last_step, sentence=why,
     )  # fmt: skip
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from pilot.arms.specs import REPLICA
 from pilot.compare.paired import mean_loss, peak_segment
 from pilot.records import Outcome, StepRecord, ValidationRecord
 from pilot.view import ArmView, PilotView
 
-REPLICA = "replica"
 MIN_RUNS = 3
 # Fewest shared steps whose mean is a run's training loss: one block of the sequential test.
 _MIN_STEPS = 8
@@ -32,7 +32,9 @@ class NoiseFloor:
     of the mean training loss over the peak steps that all runs share. ``num_runs`` counts the
     baseline and its usable replicas. ``source``: ``replicas``, ``stored`` or ``none``.
     ``seed_matters`` is False when another seed was shown to change nothing: then 0 is a measured
-    fact. ``reason`` says why there is no floor.
+    fact. ``reason`` says why there is no floor. For ``sd_of_steps``: ``step_losses`` are the losses
+    of all runs at each peak step that they share, ``num_peak_steps`` is the length of the peak that
+    a stored ``sd_steps`` stands for (0: that of any stretch).
     """
 
     sd_validation: float | None = None
@@ -41,6 +43,10 @@ class NoiseFloor:
     source: str = "none"
     seed_matters: bool | None = None
     reason: str = ""
+    step_losses: Mapping[int, tuple[float, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    num_peak_steps: int = field(default=0, repr=False, compare=False)
 
     @property
     def sentence(self) -> str:
@@ -69,12 +75,33 @@ def noise_floor(view: PilotView) -> NoiseFloor:
     A replica counts when it is identical to the baseline, or completed with a finite final
     validation on the baseline's examples; a NaN or inf never enters. At least ``MIN_RUNS`` runs
     make a floor. Replicas that are all identical prove, one is enough, that the seed changes
-    nothing; a replica that became non-finite proves that it does.
+    nothing. A replica that became non-finite proves that it matters, by more than any standard
+    deviation says: then there is no floor, neither from the others nor a stored one.
     """
     measured = _from_replicas(view)
-    if measured.source != "none":
+    if measured.source != "none" or measured.seed_matters:
         return measured
-    return stored_floor(view.stored_noise) or measured
+    stored, peak = stored_floor(view.stored_noise), peak_segment(view.plan)
+    if stored is None:
+        return measured
+    return replace(stored, num_peak_steps=peak.num_steps if peak else 0)
+
+
+def sd_of_steps(floor: NoiseFloor, first_step: int, last_step: int) -> float | None:
+    """The run-to-run sd of the mean training loss over ``first_step`` to ``last_step``, or None.
+
+    From the replicas' own losses at these steps, when the runs share at least 8 of them. A stored
+    floor knows only the sd over the whole peak: it is multiplied by sqrt(n_peak / n_steps), the
+    value for noise that is independent from step to step. That is the larger of the two extremes;
+    noise that is one offset per run would keep its sd.
+    """
+    if floor.step_losses:
+        inside = [v for step, v in floor.step_losses.items() if first_step <= step <= last_step]
+        return _sd_of_means(inside)
+    if floor.sd_steps is None:
+        return None
+    num_steps = max(1, last_step - first_step + 1)
+    return floor.sd_steps * math.sqrt(max(1.0, floor.num_peak_steps / num_steps))
 
 
 def stored_floor(stored: Mapping[str, Any]) -> NoiseFloor | None:
@@ -133,8 +160,10 @@ def _from_replicas(view: PilotView) -> NoiseFloor:
     same = [arm for arm in replicas if _status(arm) == Outcome.IDENTICAL]
     others = [arm for arm in replicas if _usable(view, arm, final)]
     num_runs = 1 + len(same) + len(others)
-    stopped = any(_status(arm) == Outcome.STOPPED for arm in replicas)
-    if num_runs >= 2 and not stopped and all(_all_equal(view, final, arm) for arm in others):
+    if broken := [arm.job.title or arm.job.arm for arm in replicas if _diverged(view, arm)]:
+        reason = f"{', '.join(broken)} became non-finite: no standard deviation describes that"
+        return NoiseFloor(num_runs=num_runs, seed_matters=True, reason=reason)
+    if num_runs >= 2 and all(_all_equal(view, final, arm) for arm in others):
         return NoiseFloor(
             sd_validation=0.0,
             sd_steps=0.0,
@@ -144,21 +173,30 @@ def _from_replicas(view: PilotView) -> NoiseFloor:
         )
     if num_runs < MIN_RUNS:
         reason = f"{num_runs} of the {MIN_RUNS} runs needed have a finite final validation"
-        return NoiseFloor(num_runs=num_runs, seed_matters=True if stopped else None, reason=reason)
+        return NoiseFloor(num_runs=num_runs, reason=reason)
     losses = [mean_loss(final)] * (1 + len(same))
     losses += [mean_loss(record) for arm in others if (record := _final(view, arm))]
     runs = [view.baseline.steps] * (1 + len(same)) + [arm.steps for arm in others]
+    step_losses = _step_losses(view, runs)
     return NoiseFloor(
         sd_validation=_sample_sd(losses),
-        sd_steps=_sd_steps(view, runs),
+        sd_steps=_sd_of_means(list(step_losses.values())),
         num_runs=num_runs,
         source="replicas",
         seed_matters=True,
+        step_losses=step_losses,
     )
 
 
 def _status(arm: ArmView) -> str:
     return arm.outcome.status if arm.outcome else ""
+
+
+def _diverged(view: PilotView, arm: ArmView) -> bool:
+    """Stopped at a non-finite loss, or completed with a final validation that is not finite."""
+    record = arm.validation(view.plan.final_validation)
+    spoilt = record is not None and not math.isfinite(mean_loss(record))
+    return _status(arm) == Outcome.STOPPED or (_status(arm) == Outcome.COMPLETED and spoilt)
 
 
 def _usable(view: PilotView, arm: ArmView, final: ValidationRecord) -> bool:
@@ -184,21 +222,26 @@ def _all_equal(view: PilotView, final: ValidationRecord, arm: ArmView) -> bool:
     return own.loss_sums == final.loss_sums and losses[0] == losses[1]
 
 
-def _sd_steps(view: PilotView, runs: Sequence[Sequence[StepRecord]]) -> float | None:
-    """The sd over runs of the mean loss at the peak steps that all have with the same rows."""
+def _step_losses(
+    view: PilotView, runs: Sequence[Sequence[StepRecord]]
+) -> dict[int, tuple[float, ...]]:
+    """The finite losses of all runs at each peak step that all have with the same rows."""
     peak = peak_segment(view.plan)
     if peak is None:
-        return None
+        return {}
     by_step = [{r.step: r for r in run if math.isfinite(r.loss)} for run in runs]
-    steps = [
-        step
+    return {
+        step: tuple(run[step].loss for run in by_step)
         for step in range(peak.first_step, peak.last_step + 1)
         if all(step in run for run in by_step) and len({run[step].row_hash for run in by_step}) == 1
-    ]
-    if len(steps) < _MIN_STEPS:
+    }
+
+
+def _sd_of_means(losses: Sequence[tuple[float, ...]]) -> float | None:
+    """The sd over runs of the mean over steps; None with fewer than ``_MIN_STEPS`` of them."""
+    if len(losses) < _MIN_STEPS:
         return None
-    means = [float(np.mean([run[step].loss for step in steps])) for run in by_step]
-    return _sample_sd(means)
+    return _sample_sd([float(np.mean(run)) for run in zip(*losses, strict=True)])
 
 
 def _sample_sd(values: Sequence[float]) -> float:

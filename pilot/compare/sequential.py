@@ -9,13 +9,17 @@ looks, and every decision is read off them:
 - *worse*, for an arm of a lower learning rate only: the whole interval is above the smallest effect
   that anyone would act on. A short run at the peak rate flatters low rates, so the cool-down would
   only widen the gap. Every other variable runs on to its cool-down.
-- *no difference*, for an arm that has the baseline's learning rate at every step: the whole
-  interval is within plus and minus that effect. (Equal losses at the peak of two *rates* say
-  nothing: in a real pair with a mean difference of 0.002 the gap after the cool-down was 0.12.)
+- *no difference*, for an arm that has the baseline's learning rate at every step and whose
+  variable does not act later by plan (``may_end_same``): the whole interval is within plus and
+  minus that effect. (Equal losses at the peak of two *rates* say nothing: in a real pair with a
+  mean difference of 0.002 the gap after the cool-down was 0.12.)
 - Both need the mean of the last two blocks, and the straight line through all blocks at the end
   of the peak, to say the same: a difference that is about to cross the limit is not decided.
-- *lost*: the training loss has risen far above its start and the baseline's. This is a limit, not
-  an estimate: it has no interval.
+- *lost*, an arm that diverged without a non-finite number: its training loss has stayed above
+  1.5 x its first value and the baseline's for 16 steps in a row. This is a limit, not an estimate:
+  it has no interval, and it is for the objective ``lm`` only, whose loss starts high.
+
+Steps before the first one at which the arm may differ are no evidence: looks count from there on.
 
 Measured, ``python -m tests.benchmarks.sequential``, at a rate of 5 % with 128 peak steps and a step
 sd 3.7 x the smallest effect, as in the default recipe; 20,000 arms each. Wrong decisions per arm in
@@ -53,7 +57,7 @@ from pilot.arms.specs import RATE
 from pilot.checks.common import no_measure
 from pilot.checks.early_damage import first_hold, smoothed
 from pilot.compare.noise import NoiseFloor
-from pilot.compare.paired import LARGER, SAME, WORSE, peak_segment
+from pilot.compare.paired import DIVERGED, LARGER, SAME, WORSE, peak_segment
 from pilot.compare.paired_steps import step_interval
 from pilot.folder import Job
 from pilot.gates import EarlyDamageGate
@@ -62,40 +66,50 @@ from pilot.records import StepRecord
 from pilot.view import ArmView, PilotView
 
 FIRST_LOOK_STEPS, LOOK_EVERY_STEPS, LAST_LOOK_BEFORE_END_STEPS = 32, 16, 16
+_EVERY_STEP = ("optim", "batch", "precision")
 # The rule of the gate `early_damage` with its defaults: other gates do not change what an arm did.
-_LOST = EarlyDamageGate()
+# Held for longer: the gate only warns, and an optimizer's transient of a few steps recovers.
+LOST_STEPS = 16
+_LOST = EarlyDamageGate(hold_steps=LOST_STEPS)
+LOST_RATIO = _LOST.max_loss_ratio
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """Why an arm ends at ``step``; ``word`` as in the arms table, ``rule`` names what decided.
 
-    ``rule``: ``worse``, ``no difference``, ``identical`` (so far) or ``lost``. ``half_width`` is
-    None for ``lost``; ``level`` is the baseline's loss, ``error_rate`` that of the whole arm.
+    ``rule``: ``worse``, ``no difference`` or ``lost`` (its word is *diverged*). ``half_width`` is
+    None for ``lost``; ``reference_loss`` is the baseline's, ``error_rate`` that of the whole arm.
     """
 
     word: str
     rule: str
     value: float
     half_width: float | None
-    level: float
+    reference_loss: float
     num_blocks: int
     num_looks: int
     error_rate: float
     step: int
 
 
-def looks(plan: Plan, fork_step: int | None = None) -> tuple[int, ...]:
-    """The steps at which an arm is looked at; none when too few peak steps are its own.
+def first_step_of(job: Job) -> int:
+    """The first step at which the arm may differ from the baseline."""
+    begin = job.start_step if job.fork_step is None else job.fork_step
+    return max(begin + 1, job.first_difference_step or 0)
 
-    In the peak segment, from the fork on: after ``FIRST_LOOK_STEPS`` steps, then every
-    ``LOOK_EVERY_STEPS``, the last one ``LAST_LOOK_BEFORE_END_STEPS`` or more before the end: later
-    there is little left to save.
+
+def looks(plan: Plan, first_step: int | None = None) -> tuple[int, ...]:
+    """The steps at which an arm is looked at; none when it may differ at too few peak steps.
+
+    In the peak segment, from ``first_step`` (the first that may differ) on: after
+    ``FIRST_LOOK_STEPS`` steps, then every ``LOOK_EVERY_STEPS``, the last one
+    ``LAST_LOOK_BEFORE_END_STEPS`` or more before the end: later there is little left to save.
     """
     peak = peak_segment(plan)
     if peak is None:
         return ()
-    first = max(peak.first_step, (fork_step or 0) + 1)
+    first = max(peak.first_step, first_step or 0)
     last = peak.last_step - LAST_LOOK_BEFORE_END_STEPS
     return tuple(range(first + FIRST_LOOK_STEPS - 1, last + 1, LOOK_EVERY_STEPS))
 
@@ -103,9 +117,14 @@ def looks(plan: Plan, fork_step: int | None = None) -> tuple[int, ...]:
 def decide_arm(
     view: PilotView, settings: Arms, arm: ArmView, *, at_step: int, floor: NoiseFloor
 ) -> Decision | None:
-    """``decide`` on the records of a pilot; never where the loss is no measure of quality."""
+    """``lost``, else ``decide``, on the records of a pilot up to ``at_step``.
+
+    Never without a baseline or where the loss is no measure of quality.
+    """
     if view.baseline is None or no_measure(view):
         return None
+    if damaged := lost(view, settings, arm, at_step=at_step):
+        return damaged
     return decide(
         view.plan,
         settings,
@@ -113,8 +132,9 @@ def decide_arm(
         arm.steps,
         at_step=at_step,
         lower_rate=lowers_rate(arm.job),
+        may_end_same=may_end_same(arm.job),
         floor=floor,
-        fork_step=arm.job.fork_step,
+        first_step=first_step_of(arm.job),
     )
 
 
@@ -126,6 +146,17 @@ def lowers_rate(job: Job) -> bool:
         return False
 
 
+def may_end_same(job: Job) -> bool:
+    """Whether equal losses so far may end the arm: its variable does not act later by plan.
+
+    Settings of the optimizer, the batch and the precision act at every step. A schedule does not
+    (``full_run.*``, the learning rate), a recipe's own key may act whenever its code says so, and
+    what a second leaf does that follows the variable is not known.
+    """
+    section = job.variable.partition(".")[0]
+    return section in _EVERY_STEP and job.variable != RATE and not job.follows
+
+
 def decide(
     plan: Plan,
     settings: Arms,
@@ -134,42 +165,42 @@ def decide(
     *,
     at_step: int,
     lower_rate: bool,
+    may_end_same: bool,
     floor: NoiseFloor,
-    fork_step: int | None = None,
+    first_step: int = 1,
 ) -> Decision | None:
-    """Whether the arm is decided at ``at_step``; only records up to there are used.
+    """Whether the arm is decided at ``at_step`` by the intervals; later records are not used.
 
-    Other rows than the baseline's, or a missing record, at any step since the fork: never decides,
-    except by ``lost``. A loss that is not finite never enters; an arm with such losses is stopped
-    elsewhere. Constant differences have an interval of 0; if all are exactly 0 the arm is identical
-    so far. With an unknown ``floor`` the interval is that of the steps alone, and *worse* becomes
-    "larger loss, noise unknown".
+    ``first_step`` is the first that may differ, ``lower_rate`` allows *worse*, ``may_end_same``
+    *no difference*. Other rows than the baseline's, or a missing record, at any step since
+    ``first_step``: never decides. A loss that is not finite never enters; an arm with such losses
+    is stopped elsewhere. Constant differences, also those that are all 0, have an interval of 0,
+    run-to-run noise aside. Without known noise the interval is that of the steps alone, and
+    *worse* becomes "larger loss, noise unknown".
     """
-    if damaged := lost(settings, baseline_steps, arm_steps, at_step):
-        return damaged
-    if at_step not in looks(plan, fork_step):
+    planned = looks(plan, first_step)
+    if at_step not in planned:
         return None
-    num_looks = len(looks(plan, fork_step))
     found = step_interval(
-        plan, baseline_steps, arm_steps, at_step=at_step, fork_step=fork_step,
-        error_rate=settings.error_rate / num_looks, floor=floor,
+        plan, baseline_steps, arm_steps, at_step=at_step, first_step=first_step,
+        error_rate=settings.error_rate / len(planned), floor=floor,
     )  # fmt: skip
     if found is None:
         return None
-    least = settings.min_effect_frac * found.level
+    least = settings.min_effect_frac * found.reference_loss
     far, near = max(abs(found.recent), abs(found.outlook)), min(found.recent, found.outlook)
     within = abs(found.value) + found.half_width <= least and far <= least
     above = found.value - found.half_width > least and near > least
-    if found.identical or (found.same_rate and within):
-        word, rule = SAME, "identical" if found.identical else "no difference"
+    if may_end_same and found.same_rate and within:
+        word, rule = SAME, "no difference"
     elif lower_rate and above:
-        word, rule = LARGER if floor.sd_steps is None else WORSE, "worse"
+        word, rule = WORSE if found.noise_known else LARGER, "worse"
     else:
         return None
     return Decision(
-        word=word, rule=rule, value=found.value, half_width=found.half_width, level=found.level,
-        num_blocks=found.num_blocks, num_looks=num_looks, error_rate=settings.error_rate,
-        step=at_step,
+        word=word, rule=rule, value=found.value, half_width=found.half_width,
+        reference_loss=found.reference_loss, num_blocks=found.num_blocks, num_looks=len(planned),
+        error_rate=settings.error_rate, step=at_step,
     )  # fmt: skip
 
 
@@ -180,41 +211,40 @@ def evidence_values(decision: Decision) -> dict[str, Any]:
         "rule": decision.rule,
         "value": decision.value,
         "half_width": decision.half_width,
-        "level": decision.level,
+        "reference_loss": decision.reference_loss,
         "num_blocks": decision.num_blocks,
         "num_looks": decision.num_looks,
         "error_rate": decision.error_rate,
     }
 
 
-def lost(
-    settings: Arms,
-    baseline_steps: Sequence[StepRecord],
-    arm_steps: Sequence[StepRecord],
-    at_step: int,
-) -> Decision | None:
-    """Damage at ``at_step``: smoothed, far above the arm's own start and the baseline, for steps.
+def lost(view: PilotView, settings: Arms, arm: ArmView, *, at_step: int) -> Decision | None:
+    """Damage at ``at_step``: the smoothed loss has been far above two others for 16 steps.
 
-    The rule of the gate ``early_damage``, and the same against the baseline's smoothed loss at the
-    same step: a hard stretch of data hits both. A first loss that is not positive: never.
+    The rule of the gate ``early_damage``, for ``LOST_STEPS`` in a row: the median of the last 4
+    finite losses is above ``LOST_RATIO`` x the arm's first loss, and above ``LOST_RATIO`` x the
+    baseline's median at the same step: a hard stretch of data hits both. Never for objectives other
+    than ``lm`` (their losses may begin near zero), for a first loss or a median of the baseline
+    that is not positive, nor when one of these steps is missing or not finite.
     """
-    mine, theirs = _finite(arm_steps, at_step), _finite(baseline_steps, at_step)
-    if not mine or not theirs or mine[0][1] <= 0.0:
+    mine = _finite(arm.steps, at_step)
+    theirs = _finite(view.baseline.steps, at_step) if view.baseline else []
+    is_lm = str(view.survey.get("objective", "lm")) == "lm"
+    if not (is_lm and mine and theirs) or mine[0][1] <= 0.0:
         return None
-    width, hold = _LOST.smooth_steps, _LOST.hold_steps
-    beside = dict(smoothed(theirs, width))
-    recent = smoothed(mine, width)[-hold:]
-    if [step for step, _ in recent] != list(range(at_step - hold + 1, at_step + 1)):
+    beside = dict(smoothed(theirs, _LOST.smooth_steps))
+    recent = smoothed(mine, _LOST.smooth_steps)[-LOST_STEPS:]
+    if [step for step, _ in recent] != list(range(at_step - LOST_STEPS + 1, at_step + 1)):
         return None
     if any(beside.get(step, 0.0) <= 0.0 for step, _ in recent):
         return None
     ratios = [(step, loss / max(mine[0][1], beside[step])) for step, loss in recent]
-    if first_hold(ratios, _LOST.max_loss_ratio, hold) is None:
+    if first_hold(ratios, LOST_RATIO, LOST_STEPS) is None:
         return None
-    level = beside[at_step]
     return Decision(
-        word=WORSE, rule="lost", value=recent[-1][1] - level, half_width=None, level=level,
-        num_blocks=0, num_looks=0, error_rate=settings.error_rate, step=at_step,
+        word=DIVERGED, rule="lost", value=recent[-1][1] - beside[at_step], half_width=None,
+        reference_loss=beside[at_step], num_blocks=0, num_looks=0,
+        error_rate=settings.error_rate, step=at_step,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pilot.arms.specs import REPLICA
 from pilot.arms.tables import arm_settings
 from pilot.compare.noise import noise_floor
-from pilot.compare.sequential import decide_arm, evidence_values, looks
+from pilot.compare.sequential import decide_arm, evidence_values, first_step_of, looks
 from pilot.engines import seeds
 from pilot.folder import BASELINE, PilotFolder, read_json
 from pilot.plan import read_plan
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Steps after which a replica that equals the baseline bit by bit is not trained further. Weights
 # and random states are compared as well; eight steps are for generators of the recipe's own.
 IDENTITY_STEPS = 8
-LOOK_EVERY_STEPS = 8
+_LOST_EVERY_STEPS = 16  # beside the planned looks: an arm that has lost need not wait for one
 _START, _RANDOM = "start_state", "random_state"
 _COMPARED = ("row_hash", "loss", "grad_norm", "clip_coef", "relative_update", "param_norm")
 SEED_CHANGES_NOTHING = f"the seed changes nothing: {IDENTITY_STEPS} steps equal bit for bit"
@@ -71,13 +71,13 @@ def _is_look(job: Job, step: int, root: Path) -> bool:
     """The planned looks of the sequential test, and now and then for an arm that has lost."""
     if step >= job.stop_step:
         return False
-    regular = (step - job.start_step) % LOOK_EVERY_STEPS == 0
-    return regular or step in _planned_looks(root, job.fork_step)
+    regular = (step - job.start_step) % _LOST_EVERY_STEPS == 0
+    return regular or step in _planned_looks(root, first_step_of(job))
 
 
 @lru_cache
-def _planned_looks(root: Path, fork_step: int | None) -> tuple[int, ...]:
-    return looks(read_plan(read_json(PilotFolder(root).plan)), fork_step)
+def _planned_looks(root: Path, first_step: int) -> tuple[int, ...]:
+    return looks(read_plan(read_json(PilotFolder(root).plan)), first_step)
 
 
 def _identical(job: Job, view: PilotView) -> Outcome | None:

@@ -20,6 +20,8 @@ from pilot import checkpoint
 from pilot.config import Config, validate
 from pilot.engines import PARENT_PID, early_end
 from pilot.engines.arm import RunningArm, save_state, validate_at
+from pilot.engines.fork_check import ForkRefused, check_fork, forget_fork
+from pilot.engines.guard import guard
 from pilot.engines.native import NativeEngine
 from pilot.engines.recorder import Recorder
 from pilot.engines.starting import begin, require_same_rows
@@ -30,14 +32,16 @@ from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, count_attempts, 
 from pilot.jsonl import from_json, write_json
 from pilot.locks import hold
 from pilot.memory import peak_memory_bytes
-from pilot.plan import BEFORE, COOLDOWN_END, full_schedule, read_plan
+from pilot.plan import BEFORE, COOLDOWN_END, read_plan
 from pilot.recipe import RecipeHandle
 from pilot.records import Outcome
+from pilot.schedule import full_schedule
 from pilot.segments import cooldown_rate
 from pilot.tracking.hide import hide_message
 
 # An arm whose parent was killed ends at its next step; a resumed pilot waits that long for it.
 _LOCK_WAIT_SECS = 120.0
+_ENDED = (Outcome.COMPLETED, Outcome.DECIDED, Outcome.IDENTICAL)
 
 
 def run_arm(root: Path) -> int:
@@ -53,14 +57,23 @@ def _run(folder: ArmFolder) -> int:
     if threads:
         torch.set_num_threads(threads)
     with hold(folder.root / "arm.lock", "another process runs this arm", wait_secs=_LOCK_WAIT_SECS):
-        attempt = count_attempts(folder) + 1
-        recorder = Recorder(folder, attempt, pins_first_clip=job.arm == BASELINE)
         try:
-            outcome = _attempt(folder, job, config, recorder, attempt)
-        finally:
-            recorder.close()
+            outcome = _recorded(folder, job, config)
+        except ForkRefused as refused:
+            outcome = _recorded(folder, forget_fork(folder, job, str(refused)), config)
         write_json(folder.outcome, outcome)
+        if outcome.status in _ENDED:  # nothing is left to be resumed
+            checkpoint.prune(folder.checkpoints, keep_newest=0)
     return 0
+
+
+def _recorded(folder: ArmFolder, job: Job, config: Config) -> Outcome:
+    attempt = count_attempts(folder) + 1
+    recorder = Recorder(folder, attempt, pins_first_clip=job.arm == BASELINE)
+    try:
+        return _attempt(folder, job, config, recorder, attempt)
+    finally:
+        recorder.close()
 
 
 def _attempt(
@@ -77,8 +90,10 @@ def _attempt(
         )
         pilot_folder = PilotFolder(folder.root.parent.parent)
         order = np.load(pilot_folder.order, allow_pickle=False)
-        recipe = handle.build()
-        require_same_rows(job, len(recipe.train), pilot_folder)
+        with guard("build", step=None, row_ids=()):
+            recipe = handle.build()
+            num_rows = len(recipe.train)
+        require_same_rows(job, num_rows, pilot_folder)
         engine = NativeEngine(
             recipe,
             config,
@@ -119,9 +134,10 @@ def _train(arm: RunningArm) -> Outcome:
         _at_step(arm)
         if recorder.stop_reason:
             return _stopped(arm)
-        ended = early_end.after_step(job, engine, recorder, arm.folder.root.parent.parent)
+        root = arm.folder.root.parent.parent
+        check_fork(job, engine, root)
+        ended = early_end.after_step(job, engine, recorder, root)
         if ended is not None:
-            checkpoint.prune(arm.folder.checkpoints, keep_newest=0)
             return ended
         if recorder.stop_reason:
             return _stopped(arm)
@@ -134,7 +150,6 @@ def _train(arm: RunningArm) -> Outcome:
         _cool_down(arm)
         if recorder.stop_reason:
             return _stopped(arm)
-    checkpoint.prune(arm.folder.checkpoints, keep_newest=0)  # nothing is left to be resumed
     return Outcome(status=Outcome.COMPLETED, last_step=job.stop_step)
 
 
@@ -171,6 +186,7 @@ def _cool_down(arm: RunningArm) -> None:
         engine.train_step(rate)
         if arm.recorder.stop_reason:
             return
+        check_fork(job, engine, arm.folder.root.parent.parent)
     engine.flush()
     if not arm.recorder.stop_reason:
         engine.request_validation(COOLDOWN_END)

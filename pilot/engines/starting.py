@@ -10,6 +10,7 @@ import numpy as np
 from pilot import checkpoint
 from pilot.engines import early_end
 from pilot.engines.arm import RunningArm, save_state, validate_at
+from pilot.engines.fork_check import ForkRefused
 from pilot.errors import CheckpointDamaged, UsageError
 from pilot.experiments import determinism, longest_sample
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, read_json
@@ -36,9 +37,13 @@ def begin(arm: RunningArm, attempt: int, started: float, pilot_folder: PilotFold
     newest = checkpoint.load_newest(arm.folder.checkpoints, at_most_step=recorded)
     if newest is None and fork is not None:
         newest = _forked_from(pilot_folder, fork)
+    before = read_json(arm.folder.lineage) if arm.folder.lineage.is_file() else {}
+    forked = newest[0].sha256 if newest and fork is not None and attempt == 1 else None
     lineage = {
+        **{key: before[key] for key in ("fork_refused",) if key in before},
         "parent": None if arm.job.arm == BASELINE else BASELINE,
         "fork_step": fork,
+        "fork_sha256": forked or before.get("fork_sha256"),
         "attempts": attempt,
         "resumed_from_step": newest[0].step if newest else None,
         "checkpoint_sha256": newest[0].sha256 if newest else None,
@@ -68,13 +73,16 @@ def _forked_from(
     """The baseline's state after ``step`` steps.
 
     Raises:
-        CheckpointDamaged: it cannot be read; the arm is lost, the baseline is not touched.
+        ForkRefused: it is gone or cannot be read; the arm begins at the start.
     """
     states = checkpoint.find(pilot_folder.arm(BASELINE).checkpoints)
     found = next((state for state in states if state.step == step), None)
     if found is None:
-        raise CheckpointDamaged(pilot_folder.arm(BASELINE).checkpoints, f"no state of step {step}")
-    return found, checkpoint.load(found)
+        raise ForkRefused(f"the baseline's state of step {step} is gone")
+    try:
+        return found, checkpoint.load(found)
+    except CheckpointDamaged as error:
+        raise ForkRefused(str(error)) from error
 
 
 def _last_recorded(folder: ArmFolder, attempt: int, start_step: int) -> int:

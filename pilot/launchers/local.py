@@ -18,13 +18,14 @@ from pathlib import Path
 from pilot.config import Launcher
 from pilot.entry import EXIT_DISK_FULL, raise_left_error
 from pilot.errors import ArmCrashed, DiskFull, PilotError
-from pilot.folder import ArmFolder, Job, count_attempts, read_json
-from pilot.jsonl import from_json, parse, write_json
+from pilot.folder import ArmFolder, Job, read_json
+from pilot.jsonl import from_json, write_json
 from pilot.launchers.processes import PILOT, POLL_SECS, Child, stop_signals
 from pilot.launchers.progress import Progress
 from pilot.memory import num_oom_kills
-from pilot.records import Outcome, StepRecord
+from pilot.records import Outcome
 from pilot.report.terminal import Terminal
+from pilot.view import load_arm
 
 # An arm's end: its outcome, or why it has none.
 End = Outcome | PilotError
@@ -123,7 +124,8 @@ def _start_next(pool: _Pool) -> None:
 def _start(run: _Run, setting: Setting) -> None:
     run.starts += 1
     run.kills_before, run.had_company = num_oom_kills(), False
-    run.folder.absence.unlink(missing_ok=True)
+    for leftover in (run.folder.absence, run.folder.error):
+        leftover.unlink(missing_ok=True)
     run.progress = Progress(run.job, run.folder, setting.terminal)
     run.child = Child(
         ["arm", str(run.folder.root)],
@@ -188,7 +190,8 @@ def _out_of_memory(run: _Run, pool: _Pool) -> Outcome | None:
         run.alone = True
         pool.waiting.append(run)
         return None
-    last = _newest_record(run.folder)
+    steps = load_arm(run.folder.root).steps
+    last = steps[-1] if steps else None
     outcome = Outcome(
         status=Outcome.OUT_OF_MEMORY,
         last_step=last.step if last else 0,
@@ -208,10 +211,3 @@ def _cancel(pool: _Pool, names: Collection[str]) -> None:
         run.child.kill()
         pool.running.remove(run)
         pool.setting.terminal.arm_finished(run.job, None, time.monotonic() - run.started)
-
-
-def _newest_record(folder: ArmFolder) -> StepRecord | None:
-    lines: list[str] = []
-    for number in range(1, count_attempts(folder) + 1):
-        lines.extend(folder.steps(number).read_text(encoding="utf-8").splitlines())
-    return from_json(StepRecord, parse(lines[-1])) if lines else None

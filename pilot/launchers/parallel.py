@@ -36,10 +36,14 @@ def parallelism(
         at_once = min(num_runs, max(1, cores // (launcher.num_threads or 1)))
     else:
         at_once = 1
-    threads = launcher.num_threads
-    if threads is None and at_once > 1 and device_type == "cpu":
-        threads = max(1, cores // at_once)
-    return at_once, threads
+    return at_once, threads_of_each(launcher, device_type, cores, at_once)
+
+
+def threads_of_each(launcher: Launcher, device_type: str, cores: int, at_once: int) -> int | None:
+    """Threads of each of ``at_once`` runs; None: what torch takes by itself."""
+    if launcher.num_threads is None and at_once > 1 and device_type == "cpu":
+        return max(1, cores // at_once)
+    return launcher.num_threads
 
 
 def fitting(at_once: int, peak_bytes: int | None, limit_bytes: int | None) -> int:

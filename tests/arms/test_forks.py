@@ -63,6 +63,8 @@ def clip_step(limit: float | None, other: float | None, *norms: float) -> int | 
         (1.0, None, (0.5, math.nan), 2),
         (1.0, None, (0.5, math.inf), 2),
         (1.0, None, (), None),
+        (12.969, None, (12.968998908996582,), 1),  # fp32 makes 0.99999994 of it
+        (1.0, None, (1.0 - 1e-4,), None),
     ],
 )
 def test_clipping_differs_where_the_factor_does(
@@ -94,7 +96,10 @@ def test_a_late_change_of_the_schedule_is_no_change_in_the_pilot() -> None:
 
 def test_whatever_else_changes_may_act_from_the_first_step() -> None:
     plain = config()
-    for variable in ("optim.weight_decay", "batch.micro_batch_size", "recipe.x", "precision"):
+    for variable in (
+        *("optim.weight_decay", "batch.micro_batch_size", "recipe.x", "precision"),
+        "optim.learning_rate_floor",
+    ):
         assert first_difference(job(variable), plain, plain, [], NUM_ROWS) == 1
     follower = job(CLIP, follows={"recipe.limit": "2.0"})
     assert first_difference(follower, plain, plain, records(0.1), NUM_ROWS) == 1

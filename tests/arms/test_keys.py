@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilot.arms.keys import allowed, must_not_follow, no_influence, refusal
+from pilot.arms.keys import allowed, must_not_follow, no_influence, refusal, remedy
 from pilot.config import Config
 from pilot.mistakes import flat_keys
 from tests.factory_parts import config_tree
@@ -18,7 +18,6 @@ FREE = [
     "batch.micro_batch_size",
     "precision",
     "pilot.seed",
-    "pilot.data_seed",
     "tracking.uri",
     "checks.skip",
     "launcher.max_parallel",
@@ -51,11 +50,19 @@ def test_a_key_that_all_arms_share_is_refused(key: str) -> None:
     assert must_not_follow(key) is (key.split(".")[0] not in ("arms", "gates", "out_dir"))
 
 
+@pytest.mark.parametrize("key", ["pilot.data_seed", "recipe.shuffle"])
+def test_the_order_of_the_rows_is_shared(key: str) -> None:
+    assert refusal(key) == "cannot be an arm: the order of the rows is shared by all arms"
+    assert remedy(key) == f"pilot it by itself: {key}=VALUE"
+    assert must_not_follow(key) and key not in allowed()
+    assert remedy("out_dir").startswith("arms can change recipe.*")
+
+
 def test_every_section_of_the_schema_is_decided() -> None:
     keys = [*flat_keys(config_tree()), *Config.model_fields]
     unread = {key for key in keys if no_influence(key)}
-    assert {key.split(".")[0] for key in unread} == {"recipe", "tracking", "checks", "launcher"}
-    assert "recipe.name" in unread and "recipe.module" not in unread
+    assert {key.split(".")[0] for key in unread} == {"tracking", "checks", "launcher"}
+    assert no_influence("recipe.name") == ""  # the recipe's build() reads it
     sections = {key.split(".")[0] for key in keys if not refusal(key) and key not in unread}
     assert sections == {"recipe", "full_run", "optim", "batch", "precision"}
     for section in sections:

@@ -23,6 +23,11 @@ def key(config: Config | None = None, **parts: Any) -> str:
     return store_key({**FINGERPRINT, **parts}, config or Config.model_validate(config_tree()))
 
 
+def key_on(device: str, num_threads: int | None) -> str:
+    config = Config.model_validate(config_tree())
+    return store_key(FINGERPRINT, config, device=device, num_threads=num_threads)
+
+
 def test_a_floor_is_found_again(tmp_path: Path) -> None:
     path = keep_floor(tmp_path / "noise", "tiny", key(), FLOOR)
     assert path.parent == tmp_path / "noise" and path.name.startswith("tiny-")
@@ -45,8 +50,12 @@ def test_the_key_is_that_of_the_training() -> None:
         ),
         key(Config.model_validate(config_tree(pilot={"min_peak_steps": 17}))),
         key(Config.model_validate(config_tree(pilot={"validation_rows": 9}))),
+        key_on("cpu", None),
+        key_on("cpu", 1),
+        key_on("cuda", None),
     ]
     assert len({key(), *others}) == 1 + len(others)
+    assert key_on("", None) == key() and key_on("cpu", 1) == key_on("cpu", 1)
 
 
 def test_what_cannot_be_used_is_no_floor(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_one_beta_changes_and_betas_follow() -> None:
         ("full_run.epochs", 2.5, {}),
         ("precision", "bf16", {}),
         ("pilot.seed", 7, {}),
-        ("pilot.data_seed", 7, {}),
+        ("pilot.seed", 7, {}),
         ("recipe.lora", None, {}),
         ("recipe.lora.rank", 4, {}),
         ("recipe.note", {"a": 1, "b": [2]}, {}),

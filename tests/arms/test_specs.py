@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+import yaml
 
 from pilot.arms.specs import (
     ABSENT,
@@ -15,7 +16,6 @@ from pilot.arms.specs import (
     node_at,
     same_value,
     single_change,
-    value_at,
     value_text,
 )
 from pilot.config import Config, find_mistakes, validate
@@ -79,6 +79,70 @@ def test_the_nearest_lower_rate_is_the_reference(
     )
 
 
+@pytest.mark.parametrize(
+    ("rates", "titles", "reference"),
+    [
+        ([0.05], ["lr 0.05", "lr x3", "lr x1/3"], True),
+        ([0.01, 0.2], ["lr x1/3", "lr x3", "lr 0.01", "lr 0.2"], True),
+        ([0.2, "0.05", True, math.nan, 0, -1], ["lr x1/3", "lr x3"], True),
+    ],
+)
+def test_an_added_rate_may_be_the_reference(
+    rates: list[Any], titles: list[str], reference: bool
+) -> None:
+    config = _config(
+        learning_rate_scales=["3", "1/3"],
+        max_grad_norm=None,
+        num_replicas=0,
+        add=[{"optim.learning_rate": rate} for rate in rates],
+    )
+    specs = arm_specs(config)
+    assert [spec.title for spec in specs][: len(titles)] == titles
+    assert [spec.is_reference for spec in specs] == [reference] + [False] * (len(specs) - 1)
+
+
+def test_an_added_rate_alone_is_the_reference() -> None:
+    (clip, rate) = ({"optim.max_grad_norm": None}, {"optim.learning_rate": 1e-5})
+    specs = _added(clip, rate)
+    assert [(s.title, s.is_reference, s.source) for s in specs] == [
+        ("lr 1e-05", True, "arms.add"),
+        ("clip off", False, "arms.add"),
+    ]
+
+
+def test_every_change_of_the_seed_is_a_replica() -> None:
+    specs = arm_specs(_config(add=[{"pilot.seed": 1000}, {"pilot.seed": 7}]))
+    seeds = [(s.title, s.role, s.value, s.source) for s in specs if s.variable == "pilot.seed"]
+    assert seeds == [
+        ("seed 1000", "replica", 1000, "arms.add"),
+        ("seed 7", "replica", 7, "arms.add"),
+        ("replica 2", "replica", 2000, "arms.num_replicas"),
+    ]
+
+
+def test_null_for_a_key_that_is_not_there_is_an_arm() -> None:
+    assert [(s.title, s.value) for s in _added({"+recipe.noise": None})] == [("noise null", None)]
+    assert _added({"optim.max_grad_norm": 1.0}) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a\nb", '"a\\nb"'),
+        ("a\n", '"a\\n"'),
+        ("a\u2028b\x85c", '"a\\Lb\\Nc"'),
+        ({"k\n": ["x\r\ny", 1e-5]}, '{? "k\\n" : ["x\\r\\ny", 1.0e-05]}'),
+        ("word " * 5000 + "\n", None),
+        ("word " * 5000, None),
+        ({"a" * 200: "b c " * 5000}, None),
+    ],
+)
+def test_a_value_is_on_one_line_and_can_be_read_again(value: Any, text: str | None) -> None:
+    shown = value_text(value)
+    assert len(shown.splitlines()) == 1 and text in (None, shown)
+    assert yaml.safe_load(shown) == value
+
+
 def test_a_replicas_seed_wraps_and_is_another_one() -> None:
     config = validate(config_tree(pilot={"seed": 2**32 - 1}, arms={"num_replicas": 1}))
     assert find_spec(config, "replica_1").value == 999
@@ -98,7 +162,7 @@ def test_added_arms_stand_between_the_rates_and_the_replicas() -> None:
     ("change", "name", "title"),
     [
         ({"optim.beta2": 0.95}, "beta2_0.95", "beta2 0.95"),
-        ({"optim.learning_rate": 1e-5}, "lr_1e-05", "lr 1e-05"),
+        ({"optim.learning_rate": 3e5}, "lr_300000", "lr 300000"),
         ({"optim.max_grad_norm": None}, "clip_off", "clip off"),
         ({"optim.max_grad_norm": 0.5}, "clip_0.5", "clip 0.5"),
         ({"full_run.schedule": "linear"}, "schedule_linear", "schedule linear"),
@@ -162,8 +226,7 @@ def test_names_and_titles_are_unique() -> None:
         ("tracking.uri", "an arm does not read tracking.*: identical"),
         ("launcher.num_threads", "an arm does not read launcher.*: identical"),
         ("checks.skip", "an arm does not read checks.*: identical"),
-        ("recipe.name", "recipe.name only names the folder and the experiment: identical"),
-        ("recipe.names", ""),
+        ("recipe.name", ""),
         ("batch.micro_batch_size", ""),
     ],
 )
@@ -214,7 +277,6 @@ def test_nodes_and_texts() -> None:
     assert node_at(tree, "a.b") is None
     assert node_at(tree, "a.c.0") is ABSENT
     assert node_at(tree, "a.b.c") is ABSENT
-    assert (value_at(tree, "a.x"), value_at(tree, "a.c")) == (None, [1])
     assert [value_text(v) for v in (None, 1e-5, 0.5, "x", "a: b", [1, None], {"a": 1}, True)] == [
         "null", "1.0e-05", "0.5", "x", "'a: b'", "[1, null]", "{a: 1}", "true",
     ]  # fmt: skip

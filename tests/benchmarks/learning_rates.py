@@ -21,9 +21,9 @@ from pilot.config import Config, validate
 from pilot.data.representative import representative_order
 from pilot.engines.base import Observer
 from pilot.engines.native import NativeEngine
-from pilot.plan import full_schedule
 from pilot.recipe import RecipeHandle, find_module
 from pilot.records import Resource, StepRecord
+from pilot.schedule import full_schedule
 from pilot.segments import cooldown_rate
 
 ADAMW = [

@@ -4,7 +4,7 @@
 
 Simulated paired differences of the step losses (arm - baseline), with no effect, with effects just
 at the smallest one that anyone would act on (the worst case of either wrong decision), and above.
-``tests/test_sequential.py`` holds the vectorised rule against ``pilot.compare.sequential.decide``.
+``tests/compare/test_sequential.py`` holds the vectorised rule against the product's ``decide``.
 """
 
 from __future__ import annotations

@@ -73,7 +73,39 @@ def test_a_fork_equals_the_run_from_the_start(tmp_path: Path, run_pilot: RunPilo
         for p in (forked / "out/arms/baseline/checkpoints").glob(f"*{fork}/manifest.json")
     ]
     assert [arm.lineage["parent"], arm.lineage["fork_step"]] == ["baseline", fork]
-    assert [arm.lineage["checkpoint_sha256"]] == sha
+    assert [arm.lineage["checkpoint_sha256"]] == [arm.lineage["fork_sha256"]] == sha
+
+
+OWN_GENERATOR = """
+    def losses(self, model, batch):
+        if not hasattr(self, "own"):
+            self.own = torch.Generator().manual_seed(5)
+        noise = 1.0 + 0.1 * torch.rand((), generator=self.own)
+        return super().losses(model, batch) * (noise if model.training else 1.0)
+"""
+
+
+def test_a_fork_that_is_not_the_baseline_begins_at_the_start(
+    tmp_path: Path, run_pilot: RunPilot
+) -> None:
+    """A recipe's own generator is in no checkpoint: the forked arm would draw other numbers."""
+    head, tail = HEAVY_ROW.split("    def losses")[0], "def build" + HEAVY_ROW.split("def build")[1]
+    first = make_user_dir(tmp_path / "order", patch="ORDER = ''\n" + HEAVY_ROW)
+    assert run_pilot("+recipe=tiny", cwd=first).returncode == 0
+    order = first / "out" / "order.npy"
+    losses_of = OWN_GENERATOR.replace("* (noise", '* batch["weight"] * (noise')
+    patch = f"ORDER = {str(order)!r}\n" + head + losses_of.lstrip("\n") + "\n" + tail
+    root = make_user_dir(tmp_path / "own", patch=patch)
+    words = ("optim.max_grad_norm=2.0", "arms.max_grad_norm=1.0")
+    done = run_pilot("+recipe=tiny", *words, cwd=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    view = load(root / "out")
+    arm, baseline = view.arms["clip_off"], view.arms["baseline"]
+    clipped = [r.step for r in baseline.steps if r.clip_coef < 1.0]
+    assert clipped and 9 <= clipped[0] <= 13
+    assert "a state of its own" in str(arm.lineage["fork_refused"])
+    assert arm.job.fork_step is None and arm.num_own_steps == 31
+    assert [record.step for record in arm.steps] == [record.step for record in baseline.steps]
 
 
 def test_arms_that_are_the_baseline_are_not_run(tmp_path: Path, run_pilot: RunPilot) -> None:

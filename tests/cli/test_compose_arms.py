@@ -195,6 +195,8 @@ def test_a_value_and_a_list_of_one_key_are_the_recipe_and_its_arms(user: Path) -
         ("pilot.validation_rows: 8", "cannot be an arm: it defines the pilot", "optim.*"),
         ("out_dir: x", "cannot be an arm: it names the folder", "arms can change recipe.*"),
         ("gates.strict: true", "cannot be an arm: it judges the baseline", "arms can change"),
+        ("pilot.data_seed: 5", "order of the rows is shared", "pilot it by itself: pilot.data_s"),
+        ("+recipe.shuffle: false", "order of the rows is shared", "pilot it by itself: recipe.sh"),
         ("tracking.uri: 5", "must be a valid string", "to a value that fits"),
     ],
 )
@@ -206,6 +208,39 @@ def test_a_wrong_arm_is_a_mistake_of_what_asked_for_it(
     assert change.split(":")[0].split(".")[-1] in mistake.value
     assert rule in mistake.rule
     assert remedy in mistake.remedy
+
+
+def test_a_dictionary_in_the_place_of_a_list_names_its_key(user: Path) -> None:
+    found = _mistakes(user, "arms.add={optim.beta2: 0.9}", "checks.skip={a: 1}", "pilot.seed=x")
+    assert [(m.key, m.value, m.rule) for m in found[:2]] == [
+        ("arms.add", "{optim.beta2: 0.9}", "must be a list"),
+        ("checks.skip", "{a: 1}", "must be a list"),
+    ]
+    assert found[0].remedy == "write arms.add=[{optim.beta2: 0.9}]"
+    assert [m.key for m in found[2:]] == ["pilot.seed"]
+    (user / "conf" / "arms" / "mine.yaml").write_text(
+        "defaults: [default, _self_]\nadd: {optim.beta2: 0.9}\n"
+    )
+    mistake = _one(user, "arms=mine")
+    assert mistake.key == "conf" and "In 'arms/mine': " in mistake.rule
+
+
+def test_null_for_a_new_key_is_an_arm(user: Path) -> None:
+    (user / "recipes" / "mine.py").write_text("")  # declares nothing
+    composed = _compose(user, "arms.add=[{+recipe.own: null}]")
+    assert ("own null", None) in _arms(composed) and composed.notes == ()
+    composed = _compose(user, "arms.add=[{recipe.lora: null}]")
+    assert composed.notes == ("recipe.lora=null is what the recipe has already: no arm",)
+
+
+def test_lists_of_seeds_are_replicas(user: Path) -> None:
+    composed = _compose(user, "pilot.seed=1000,2000", multirun=True)
+    specs = arm_specs(validate(composed.tree))
+    assert [(spec.title, spec.role) for spec in specs] == [
+        ("lr x1/3", "arm"),
+        ("seed 1000", "replica"),
+        ("seed 2000", "replica"),
+    ]
 
 
 def test_all_wrong_arms_are_told_together_with_all_else(user: Path) -> None:
@@ -280,9 +315,10 @@ def test_a_default_arm_whose_key_follows_another_is_named_once(user: Path) -> No
 
 def test_a_key_without_influence_is_accepted_and_says_so(user: Path) -> None:
     composed = _compose(user, "arms.add=[{tracking.experiment: x}, {recipe.name: other}]")
+    assert ("name other", "other") in _arms(composed)
     specs = {spec.variable: spec for spec in arm_specs(validate(composed.tree))}
     assert specs["tracking.experiment"].no_influence.endswith(": identical")
-    assert specs["recipe.name"].no_influence.endswith(": identical")
+    assert specs["recipe.name"].no_influence == ""
 
 
 def test_a_recipe_that_is_missing_does_not_hide_wrong_arms(user: Path) -> None:

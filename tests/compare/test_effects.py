@@ -71,7 +71,7 @@ def test_a_planted_effect_has_its_word_and_its_interval(shift: float, word: str)
     assert found.value == pytest.approx(shift)
     assert found.half_width == pytest.approx(1.99834 * 0.08 / math.sqrt(63), rel=1e-4)
     assert (found.basis, found.step, found.num) == ("validation", 56, 64)
-    assert found.level == pytest.approx(LEVEL)
+    assert found.reference_loss == pytest.approx(LEVEL)
 
 
 def test_the_sentence_carries_everything() -> None:
@@ -165,9 +165,12 @@ def test_an_identical_arm_is_no_difference() -> None:
         assert (found.word, found.basis) == ("no difference", "identical")
         assert (found.value, found.half_width) == (0.0, 0.0)
         assert found.sentence == "never clipped: identical"
-        assert found.level == pytest.approx(2.0)
+        assert found.reference_loss == pytest.approx(2.0)
     bare = without_arm(ended(Outcome.IDENTICAL), "baseline")
-    assert (judged(bare).level, judged(bare).sentence) == (None, "identical to the baseline")
+    assert (judged(bare).reference_loss, judged(bare).sentence) == (
+        None,
+        "identical to the baseline",
+    )
 
 
 def test_arms_without_a_result_are_not_compared_and_say_why() -> None:
@@ -227,7 +230,7 @@ def test_a_replica_is_the_noise_and_not_compared_with_it() -> None:
 
 
 def decided(
-    change: np.ndarray, last_step: int, *, rate: float = 0.001, loss: float = 4.0
+    change: np.ndarray, last_step: int, *, rate: float = 0.001, loss: float = 4.0, **how: Any
 ) -> PilotView:
     """A long pilot whose lower rate ended early; the peak begins at step 13."""
     steps = range(1, last_step + 1)
@@ -237,7 +240,8 @@ def decided(
         make_step(s, loss=waves[s] + (float(change[s - 13]) if s > 12 else 0.0), learning_rate=rate)
         for s in steps
     ]
-    job = dataclasses.replace(LONG.arms[LOWER].job, value="0.001", baseline_value="0.003")
+    values = {"value": "0.001", "baseline_value": "0.003", **how}
+    job = dataclasses.replace(LONG.arms[LOWER].job, **values)
     outcome = Outcome(status=Outcome.DECIDED, last_step=last_step)
     view = with_baseline(LONG, steps=tuple(base))
     return with_arm(view, LOWER, steps=tuple(arm), outcome=outcome, validations=(), job=job)
@@ -254,33 +258,57 @@ def test_a_decided_arm_is_judged_on_its_step_losses() -> None:
     assert found.value == pytest.approx(blocks.mean())
     # t at a sixth of 5 %, with 3 degrees of freedom
     assert found.half_width == pytest.approx(6.23154 * blocks.std(ddof=1) / 2, rel=1e-5)
-    assert found.level == pytest.approx(4.0, abs=0.05)
+    assert found.reference_loss == pytest.approx(4.0, abs=0.05)
     assert "n 4 blocks of 8 steps, 6 looks) at the peak, ended early at step 44" in found.sentence
 
 
 def test_the_noise_floor_may_be_known_only_afterwards() -> None:
     view = decided(white(0.08, 0.02), 44)
     assert judged(view, UNKNOWN).word == "larger loss, noise unknown"
-    assert judged(view, noise(0.001)).word == "worse"
-    found = judged(view, noise(0.05))
-    assert found.word == "no difference"
-    assert "not above its interval" in found.sentence
+    assert judged(view, UNKNOWN).sentence.endswith("the interval is without run-to-run noise")
+    found = judged(view, noise(0.001))
+    assert found.word == "worse" and found.sentence.endswith("noise from 3 runs included")
+
+
+@pytest.mark.parametrize("sd", [0.007, 0.05])
+def test_an_arm_that_would_have_run_on_with_this_noise_is_not_compared(sd: float) -> None:
+    # At 0.007 the difference is above its interval, but not by the smallest effect.
+    found = judged(decided(white(0.08, 0.02), 44), noise(sd))
+    assert found == Effect(
+        word="not compared", sentence="it ended early, before the noise was known"
+    )
+    same = decided(white(0.0, 0.003), 44, rate=0.003, variable="optim.weight_decay")
+    assert judged(same, UNKNOWN).word == "no difference"
+    assert judged(same, noise(sd)).word == "not compared"
 
 
 def test_a_decided_arm_without_difference() -> None:
-    found = judged(decided(white(0.0, 0.01), 44, rate=0.003), UNKNOWN)
+    other = {"rate": 0.003, "variable": "optim.weight_decay"}
+    found = judged(decided(white(0.0, 0.003), 44, **other), UNKNOWN)
     assert (found.word, found.basis) == ("no difference", "step loss")
     assert "the whole interval is within" in found.sentence
-    same = judged(decided(np.zeros(128), 44), UNKNOWN)
+    same = judged(decided(np.zeros(128), 44, **other), UNKNOWN)
     assert (same.word, same.value, same.half_width) == ("no difference", 0.0, 0.0)
-    assert "every loss the same" in same.sentence
+    assert judged(decided(np.zeros(128), 44), UNKNOWN).word == "not compared"  # another rate
 
 
-def test_a_lost_arm_is_worse_without_an_interval() -> None:
-    found = judged(decided(np.full(128, 4.0), 30), UNKNOWN)
-    assert (found.word, found.basis, found.step) == ("worse", "step loss", 30)
+def test_steps_before_the_first_that_may_differ_are_no_evidence() -> None:
+    change = np.concatenate([np.zeros(47), white(0.0, 0.01)[47:]])
+    how = {"rate": 0.003, "variable": "optim.max_grad_norm", "first_difference_step": 60}
+    early = judged(decided(change, 44, **how), UNKNOWN)
+    assert early.sentence == "it ended at step 44, and its records do not show why"
+    found = judged(decided(change, 91, **how), UNKNOWN)
+    assert (found.word, found.num) == ("no difference", 4)
+
+
+def test_a_lost_arm_diverged_without_an_interval() -> None:
+    found = judged(decided(np.full(128, 4.0), 34), UNKNOWN)
+    assert (found.word, found.basis, found.step) == ("diverged", "step loss", 34)
     assert found.half_width is None and found.value == pytest.approx(4.0, abs=0.2)
-    assert "it has lost" in found.sentence and "at step 30; stopped there" in found.sentence
+    assert found.sentence == (
+        "its training loss stayed above 1.5 x its first value and the baseline's for 16 steps; "
+        "ended at step 34"
+    )
 
 
 def test_decided_records_that_show_nothing_are_not_compared() -> None:
@@ -306,9 +334,11 @@ def test_properties(shift: float, spread: float, sd: float, given_floor: NoiseFl
         *(pilot(shift, spread).arms[n].validations[0] for n in ("baseline", LOWER))
     )
     assert found.value == change.value
-    assert found.half_width is not None and found.level is not None
+    assert found.half_width is not None and found.reference_loss is not None
     assert found.half_width >= 1.99 * change.se
-    clear = abs(change.value) > found.half_width and abs(change.value) >= 0.005 * found.level
+    clear = (
+        abs(change.value) > found.half_width and abs(change.value) >= 0.005 * found.reference_loss
+    )
     assert (found.word != "no difference") is clear
     if clear:
         assert found.word.split(",")[0] in (

@@ -16,6 +16,7 @@ from pilot.compare.noise import (
     UNKNOWN,
     NoiseFloor,
     noise_floor,
+    sd_of_steps,
     stored_floor,
     stored_values,
 )
@@ -50,7 +51,9 @@ def with_replicas(*shifts: float, view: PilotView = VIEW, step_scale: float = 0.
     arms = dict(view.arms)
     for number, shift in enumerate(shifts, start=1):
         name = f"replica_{number}"
-        job = dataclasses.replace(base.job, arm=name, role="replica", variable="pilot.seed")
+        job = dataclasses.replace(
+            base.job, arm=name, title=f"replica {number}", role="replica", variable="pilot.seed"
+        )
         parts = shifted(base, shift, step_scale * shift)
         arms[name] = dataclasses.replace(base, job=job, evidence=(), **parts)
     return dataclasses.replace(view, arms=arms)
@@ -111,13 +114,25 @@ def test_an_identical_replica_counts_as_a_run_with_the_baselines_loss() -> None:
     assert (floor.num_runs, floor.seed_matters) == (3, True)
 
 
-@pytest.mark.parametrize("status", [Outcome.STOPPED, Outcome.EXCEPTION, Outcome.OUT_OF_MEMORY])
+@pytest.mark.parametrize("status", [Outcome.EXCEPTION, Outcome.OUT_OF_MEMORY])
 def test_a_failed_replica_is_no_run(status: str) -> None:
     floor = noise_floor(ended(with_replicas(0.03, -0.03), "replica_2", status))
     assert (floor.source, floor.num_runs) == ("none", 2)
-    assert floor.seed_matters is (True if status == Outcome.STOPPED else None)
+    assert floor.seed_matters is None
     three = ended(with_replicas(0.03, -0.03, 9.0), "replica_3", status)
     assert noise_floor(three).sd_validation == pytest.approx(0.03)
+
+
+def test_a_replica_that_diverged_leaves_no_floor_however_many_others_there_are() -> None:
+    three = ended(with_replicas(0.03, -0.03, 9.0), "replica_3", Outcome.STOPPED)
+    floor = noise_floor(three)
+    assert (floor.sd_validation, floor.sd_steps, floor.source) == (None, None, "none")
+    assert (floor.num_runs, floor.seed_matters) == (3, True)
+    assert floor.sentence == (
+        "noise unknown: replica 3 became non-finite: no standard deviation describes that"
+    )
+    kept = noise_floor(dataclasses.replace(three, stored_noise=STORED))
+    assert kept == floor  # what an earlier pilot stored is refuted
 
 
 def test_a_stopped_replica_forbids_that_the_seed_changes_nothing() -> None:
@@ -128,7 +143,7 @@ def test_a_stopped_replica_forbids_that_the_seed_changes_nothing() -> None:
     ):  # fmt: skip
         view = ended(view, name, status)
     floor = noise_floor(view)
-    assert (floor.seed_matters, floor.sd_validation) == (True, 0.0)
+    assert (floor.seed_matters, floor.sd_validation) == (True, None)
 
 
 def test_a_lost_replica_is_no_run() -> None:
@@ -138,8 +153,9 @@ def test_a_lost_replica_is_no_run() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_non_finite_validations_never_enter(bad: float) -> None:
-    assert noise_floor(with_replicas(0.03, bad)).source == "none"
-    assert noise_floor(with_replicas(0.03, -0.03, bad)).sd_validation == pytest.approx(0.03)
+    for view in (with_replicas(0.03, bad), with_replicas(0.03, -0.03, bad)):
+        floor = noise_floor(view)
+        assert (floor.source, floor.seed_matters) == ("none", True)
     spoilt = shifted(VIEW.arms["baseline"], bad)["validations"]
     floor = noise_floor(with_baseline(with_replicas(0.03, -0.03), validations=spoilt))
     assert floor.sentence == "noise unknown: the baseline has no finite final validation"
@@ -188,6 +204,36 @@ def test_step_losses_count_only_where_all_rows_are_the_same() -> None:
     found = floor(other)
     assert found.sd_steps is None and found.sd_validation == pytest.approx(0.03)
     assert found.sentence.endswith("of the loss at the peak unknown")
+
+
+def test_the_sd_of_the_steps_is_that_of_the_steps_asked_for() -> None:
+    view = with_replicas(0.03, -0.03)  # step losses off by 0.015 at every step
+    for name, sign in (("replica_1", 1), ("replica_2", -1)):
+        steps = [
+            dataclasses.replace(r, loss=r.loss + sign * 0.1) if r.step <= 30 else r
+            for r in view.arms[name].steps
+        ]
+        view = with_arm(view, name, steps=tuple(steps))
+    floor = noise_floor(view)
+    assert floor.sd_steps == pytest.approx(0.015 + 0.1 * 18 / 36)
+    assert sd_of_steps(floor, 13, 30) == pytest.approx(0.115)
+    assert sd_of_steps(floor, 13, 48) == pytest.approx(0.065)
+    assert sd_of_steps(floor, 31, 48) == pytest.approx(0.015)
+    assert sd_of_steps(floor, 1, 20) == pytest.approx(0.115)  # 8 steps of the peak
+    assert sd_of_steps(floor, 1, 19) is None
+    assert sd_of_steps(floor, 40, 20) is None
+
+
+def test_a_stored_sd_of_the_whole_peak_is_scaled_as_white_noise() -> None:
+    floor = noise_floor(dataclasses.replace(VIEW, stored_noise=STORED))  # 36 peak steps
+    assert floor.num_peak_steps == 36
+    assert sd_of_steps(floor, 13, 48) == pytest.approx(0.01)
+    assert sd_of_steps(floor, 13, 21) == pytest.approx(0.02)  # sqrt(36 / 9)
+    assert sd_of_steps(floor, 1, 100) == pytest.approx(0.01)  # never below
+    zero = {"sd_validation": 0.0, "num_runs": 2, "seed_matters": False}
+    still = noise_floor(dataclasses.replace(VIEW, stored_noise=zero))
+    assert sd_of_steps(still, 13, 21) == 0.0
+    assert sd_of_steps(UNKNOWN, 13, 21) is None
 
 
 def test_a_stored_floor_replaces_replicas() -> None:

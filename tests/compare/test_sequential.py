@@ -22,21 +22,25 @@ from pilot.compare.sequential import (
     decide,
     decide_arm,
     evidence_values,
+    first_step_of,
     looks,
     lowers_rate,
+    may_end_same,
 )
 from pilot.plan import Plan
 from pilot.records import StepRecord
 from tests.benchmarks.sequential import LOOKS, end_early
-from tests.factories import LOWER, build_view, make_step, with_arm
+from tests.factories import LOWER, build_view, make_step, with_arm, with_baseline
 
 PLAN: Plan = build_view(config={"pilot__min_peak_steps": 128}).plan  # peak: steps 13 to 140
-SHORT: Plan = build_view().plan  # peak: steps 13 to 48
+VIEW = build_view()
+SHORT: Plan = VIEW.plan  # peak: steps 13 to 48
 FIRST, LEVEL = 13, 4.0
 SETTINGS = Arms(min_effect_frac=0.005)  # 0.02 of a loss of 4
 SURE = NoiseFloor(
     sd_validation=0.0, sd_steps=0.0, num_runs=3, source="replicas", seed_matters=False
 )
+ANY: dict[str, Any] = {"may_end_same": True, "floor": SURE}
 
 
 def series(losses: Sequence[float], **values: Any) -> list[StepRecord]:
@@ -62,12 +66,17 @@ def decision(
     at_step: int,
     *,
     lower: bool = True,
+    same: bool = True,
     floor: NoiseFloor = SURE,
     settings: Arms = SETTINGS,
+    first_step: int = 1,
     **values: Any,
 ) -> Decision | None:
     base, arm = pair(change, **values)
-    return decide(PLAN, settings, base, arm, at_step=at_step, lower_rate=lower, floor=floor)
+    return decide(
+        PLAN, settings, base, arm, at_step=at_step, lower_rate=lower, may_end_same=same,
+        floor=floor, first_step=first_step,
+    )  # fmt: skip
 
 
 def first_decision(change: Sequence[float], **how: Any) -> Decision | None:
@@ -93,10 +102,10 @@ def test_no_peak_no_look() -> None:
     assert looks(dataclasses.replace(PLAN, segments=())) == ()
 
 
-def test_a_fork_has_its_looks_later() -> None:
-    assert looks(PLAN, fork_step=5) == looks(PLAN)
-    assert looks(PLAN, fork_step=60) == (92, 108, 124)
-    assert looks(PLAN, fork_step=100) == ()
+def test_an_arm_that_differs_later_has_its_looks_later() -> None:
+    assert looks(PLAN, 6) == looks(PLAN, 13) == looks(PLAN, None) == looks(PLAN)
+    assert looks(PLAN, 61) == (92, 108, 124)
+    assert looks(PLAN, 93) == (124,) and looks(PLAN, 94) == ()
 
 
 def test_a_planted_loss_of_a_lower_rate_is_worse() -> None:
@@ -107,7 +116,7 @@ def test_a_planted_loss_of_a_lower_rate_is_worse() -> None:
     assert (found.num_blocks, found.num_looks, found.error_rate) == (8, 6, 0.05)
     assert found.value == pytest.approx(0.08, abs=0.02)
     assert found.value - found.half_width > 0.02
-    assert found.level == pytest.approx(LEVEL, abs=0.02)
+    assert found.reference_loss == pytest.approx(LEVEL, abs=0.02)
 
 
 def test_the_interval_is_that_of_eight_block_means_at_a_sixth_of_the_rate() -> None:
@@ -160,11 +169,33 @@ def test_known_noise_widens_the_interval() -> None:
     assert decision(change, 44, floor=dataclasses.replace(floor, sd_steps=0.01)) is None
 
 
+def test_noise_is_that_of_the_steps_of_the_look() -> None:
+    # Two replicas that are off by 0.05 at peak steps 1 to 32 and not at all later.
+    base, arm = pair(noisy(0.08, 0.01))
+    runs = {r.step: (r.loss, r.loss + 0.05, r.loss - 0.05) if r.step < 45 else (r.loss,) * 3
+            for r in base if r.step >= FIRST}  # fmt: skip
+    floor = NoiseFloor(
+        sd_validation=0.1, sd_steps=0.0125, num_runs=3, seed_matters=True, step_losses=runs
+    )
+    how: dict[str, Any] = {"first_step": 1, "error_rate": 0.05}
+    early = step_interval(PLAN, base, arm, at_step=44, floor=floor, **how)
+    whole = step_interval(PLAN, base, arm, at_step=140, floor=floor, **how)
+    assert early is not None and whole is not None
+    assert early.noise_known and whole.noise_known
+    # t of 2 degrees of freedom, sqrt(2) * 0.05; over the whole peak a quarter of it.
+    assert early.half_width == pytest.approx(4.302653 * math.sqrt(2) * 0.05, rel=0.01)
+    assert whole.half_width == pytest.approx(4.302653 * math.sqrt(2) * 0.0125, rel=0.02)
+    few = dataclasses.replace(floor, step_losses={s: v for s, v in runs.items() if s > 40})
+    assert decision(noisy(0.08, 0.01), 44, floor=few) is not None  # 4 shared steps: not known
+    found = decision(noisy(0.08, 0.01), 44, floor=few)
+    assert found is not None and found.word == "larger loss, noise unknown"
+
+
 def test_equivalence_of_the_same_rate_is_no_difference() -> None:
     found = first_decision(noisy(0.0, 0.02), lower=False)
     assert found is not None and found.half_width is not None
     assert (found.word, found.rule) == ("no difference", "no difference")
-    assert abs(found.value) + found.half_width <= 0.005 * found.level
+    assert abs(found.value) + found.half_width <= 0.005 * found.reference_loss
     assert first_decision(noisy(0.0, 0.5), lower=False) is None
 
 
@@ -187,7 +218,7 @@ def test_exactly_the_smallest_effect_is_not_worse_and_is_no_difference() -> None
         (0.3125, True, "worse"), (0.3125, False, None), (-0.3125, False, None),
     ):  # fmt: skip
         arm = series([4.0 + extra] * 64)
-        found = decide(PLAN, settings, base, arm, at_step=44, lower_rate=lower, floor=SURE)
+        found = decide(PLAN, settings, base, arm, at_step=44, lower_rate=lower, **ANY)
         assert (found.rule if found else None) == rule
         assert found is None or found.half_width == 0.0
 
@@ -197,17 +228,80 @@ def test_exactly_the_smallest_effect_of_another_rate_runs_on() -> None:
     base = series([4.0] * 64)
     for extra, rule in ((0.25, None), (0.3125, "worse")):
         arm = series([4.0 + extra] * 64, learning_rate=0.001)
-        found = decide(PLAN, settings, base, arm, at_step=44, lower_rate=True, floor=SURE)
+        found = decide(PLAN, settings, base, arm, at_step=44, lower_rate=True, **ANY)
         assert (found.rule if found else None) == rule
 
 
-def test_bit_identical_losses_are_no_difference_at_the_first_look() -> None:
-    for values in ({}, {"learning_rate": 0.001}):
-        found = decision([0.0] * 128, 44, lower=False, floor=UNKNOWN, **values)
-        assert found is not None
-        assert (found.word, found.rule, found.value) == ("no difference", "identical", 0.0)
-        assert (found.half_width, found.num_blocks) == (0.0, 4)
+def test_bit_identical_losses_are_no_difference_only_at_the_same_rate() -> None:
+    found = decision([0.0] * 128, 44, lower=False, floor=UNKNOWN)
+    assert found is not None
+    assert (found.word, found.rule, found.value) == ("no difference", "no difference", 0.0)
+    assert (found.half_width, found.num_blocks) == (0.0, 4)
+    assert decision([0.0] * 128, 44, lower=False, floor=UNKNOWN, learning_rate=0.001) is None
+    assert decision([0.0] * 128, 44, lower=False, same=False) is None
     assert decision([0.0] * 31, 44) is None
+
+
+def test_an_arm_that_is_identical_only_so_far_runs_on() -> None:
+    # The baseline clips at step 90 for the first time: before it, "clip off" cannot differ.
+    change = [0.0] * (90 - FIRST) + noisy(0.08, 0.01, 140 - 89)
+    seen = [s for s in range(1, 141) if decision(change, s, lower=False, first_step=90)]
+    assert seen == []
+    alike = [0.0] * (90 - FIRST) + noisy(0.0, 0.01, 140 - 89)
+    assert looks(PLAN, 90) == (121,)
+    seen = [s for s in range(1, 141) if decision(alike, s, lower=False, first_step=90)]
+    assert seen == [121]
+
+
+def test_a_variable_that_acts_later_by_plan_never_ends_as_the_same() -> None:
+    change = noisy(0.0, 0.02)
+    assert first_decision(change, lower=False) is not None
+    assert first_decision(change, lower=False, same=False) is None
+    assert first_decision(noisy(0.08, 0.01), lower=True, same=False) is not None
+    job = build_view().arms[LOWER].job
+    for variable, follows, expected in (
+        ("optim.weight_decay", {}, True),
+        ("optim.max_grad_norm", {}, True),
+        ("optim.weight_decay", {"optim.eps": "1e-8"}, False),
+        ("optim.learning_rate", {}, False),
+        ("full_run.decay_steps", {}, False),
+        ("full_run.num_epochs", {}, False),
+        ("recipe.unfreeze_at", {}, False),
+        ("precision", {}, True),
+    ):
+        assert may_end_same(dataclasses.replace(job, variable=variable, follows=follows)) is (
+            expected
+        )
+
+
+def test_the_first_step_of_a_job_is_the_latest_that_is_known() -> None:
+    job = build_view().arms[LOWER].job
+    for fork, first, expected in (
+        (None, None, 1), (36, None, 37), (36, 48, 48), (None, 48, 48), (36, 20, 37), (0, None, 1),
+    ):  # fmt: skip
+        changed = dataclasses.replace(job, fork_step=fork, first_difference_step=first)
+        assert first_step_of(changed) == expected
+    assert first_step_of(dataclasses.replace(job, start_step=100)) == 101
+
+
+def test_an_arm_of_a_pilot_is_looked_at_from_its_first_difference_on() -> None:
+    base, arm = pair([0.0] * (90 - FIRST) + noisy(0.0, 0.01, 140 - 89))
+    view = build_view(config={"pilot__min_peak_steps": 128})
+    job = dataclasses.replace(
+        view.arms[LOWER].job, variable="optim.max_grad_norm", value="null", baseline_value="1.0",
+        fork_step=44, first_difference_step=90,
+    )  # fmt: skip
+    view = with_baseline(view, steps=tuple(base))
+
+    def ends(**changes: Any) -> list[int]:
+        changed = with_arm(view, LOWER, steps=tuple(arm), job=dataclasses.replace(job, **changes))
+        one = changed.arms[LOWER]
+        how: dict[str, Any] = {"floor": UNKNOWN}
+        return [s for s in range(1, 141) if decide_arm(changed, SETTINGS, one, at_step=s, **how)]
+
+    assert ends() == [121]
+    assert ends(follows={"optim.eps": "1e-8"}) == []
+    assert ends(variable="full_run.decay_steps") == []
 
 
 def test_zeros_before_an_arm_begins_to_differ_do_not_dilute() -> None:
@@ -221,7 +315,7 @@ def test_zeros_before_an_arm_begins_to_differ_do_not_dilute() -> None:
 
 def test_the_baselines_steps_before_a_fork_are_no_evidence() -> None:
     base, arm = pair([0.0] * 60 + noisy(0.08, 0.01, 68))
-    how: dict[str, Any] = {"lower_rate": True, "floor": SURE, "fork_step": 72}
+    how: dict[str, Any] = {"lower_rate": True, "first_step": 73, **ANY}
     assert decide(PLAN, SETTINGS, base, arm, at_step=92, **how) is None
     found = decide(PLAN, SETTINGS, base, arm, at_step=104, **how)
     assert found is not None and (found.num_looks, found.num_blocks) == (2, 4)
@@ -246,7 +340,7 @@ def test_recent_blocks_alone_forbid_no_difference() -> None:
     bowl = [0.024] * 16 + noisy(0.0, 0.001, 80) + [0.024] * 16
     base, arm = pair(bowl)
     found = step_interval(
-        PLAN, base, arm, at_step=124, fork_step=None, error_rate=0.05 / 6, floor=SURE
+        PLAN, base, arm, at_step=124, first_step=1, error_rate=0.05 / 6, floor=SURE
     )
     assert found is not None and abs(found.outlook) < 0.02
     assert found.value + found.half_width < 0.02 < found.recent
@@ -256,7 +350,7 @@ def test_recent_blocks_alone_forbid_no_difference() -> None:
 @pytest.mark.parametrize("step", [13, 30, 44])
 def test_other_rows_or_a_missing_record_never_decide(step: int) -> None:
     base, arm = pair(noisy(0.08, 0.01))
-    how: dict[str, Any] = {"at_step": 44, "lower_rate": True, "floor": SURE}
+    how: dict[str, Any] = {"at_step": 44, "lower_rate": True, **ANY}
     other = [dataclasses.replace(r, row_hash="f" * 16) if r.step == step else r for r in arm]
     gap = [r for r in arm if r.step != step]
     assert decide(PLAN, SETTINGS, base, arm, **how) is not None
@@ -272,7 +366,7 @@ def test_non_finite_losses_never_enter(bad: float) -> None:
     base, arm = pair(change)
     k = 20 + FIRST - 1
     holed = [*arm[:k], dataclasses.replace(arm[k], loss=bad), *arm[k + 1 :]]
-    how: dict[str, Any] = {"lower_rate": True, "floor": SURE}
+    how: dict[str, Any] = {"lower_rate": True, **ANY}
     for one, other in ((base, holed), (holed, arm)):
         assert decide(PLAN, SETTINGS, one, other, at_step=44, **how) is None  # 31 pairs
     found = decide(PLAN, SETTINGS, base, holed, at_step=60, **how)
@@ -284,17 +378,17 @@ def test_non_finite_losses_never_enter(bad: float) -> None:
 def test_all_losses_not_finite_decide_nothing() -> None:
     base = series([math.nan] * 128)
     for step in (44, 124):
-        assert decide(PLAN, SETTINGS, base, base, at_step=step, lower_rate=True, floor=SURE) is None
+        assert decide(PLAN, SETTINGS, base, base, at_step=step, lower_rate=True, **ANY) is None
 
 
 def test_huge_differences_do_not_overflow() -> None:
     change = [1e200 * (1 + k % 2) for k in range(128)]
     base, arm = series([LEVEL] * 128), series(change)
-    how: dict[str, Any] = {"fork_step": None, "error_rate": 0.01, "floor": SURE}
+    how: dict[str, Any] = {"first_step": 1, "error_rate": 0.01, "floor": SURE}
     found = step_interval(PLAN, base, arm, at_step=124, **how)
     assert found is not None and found.value == pytest.approx(1.5e200)
-    decided = decide(PLAN, SETTINGS, base, arm, at_step=124, lower_rate=False, floor=SURE)
-    assert decided is not None and decided.rule == "lost"
+    assert math.isfinite(found.value) and found.half_width == math.inf
+    assert decide(PLAN, SETTINGS, base, arm, at_step=124, lower_rate=True, **ANY) is None
 
 
 def damaged(
@@ -306,58 +400,75 @@ def damaged(
     return baseline, arm
 
 
-def lost(pair_: tuple[list[StepRecord], list[StepRecord]], at_step: int) -> Decision | None:
-    return decide(PLAN, SETTINGS, *pair_, at_step=at_step, lower_rate=False, floor=UNKNOWN)
+def lost(
+    pair_: tuple[Sequence[StepRecord], Sequence[StepRecord]], at_step: int, objective: str = "lm"
+) -> Decision | None:
+    view = dataclasses.replace(VIEW, survey={**VIEW.survey, "objective": objective})
+    view = with_arm(with_baseline(view, steps=tuple(pair_[0])), LOWER, steps=tuple(pair_[1]))
+    return decide_arm(view, SETTINGS, view.arms[LOWER], at_step=at_step, floor=UNKNOWN)
 
 
-def test_early_damage_is_lost_at_any_step() -> None:
-    # Medians of 4: (4 + r) / 2 at step 7, r from step 8 on; three in a row at step 10.
-    records = damaged(20, 1.75)
-    assert [s for s in range(1, 21) if lost(records, s)] == list(range(10, 21))
-    found = lost(records, 10)
+def test_damage_that_stays_for_16_steps_is_diverged() -> None:
+    # Medians of 4: (4 + r) / 2 at step 7, r from step 8 on; 16 in a row at step 23.
+    records = damaged(40, 1.75)
+    assert [s for s in range(1, 41) if lost(records, s)] == list(range(23, 41))
+    found = lost(records, 23)
     assert found is not None
-    assert (found.word, found.rule, found.step) == ("worse", "lost", 10)
-    assert (found.value, found.level, found.half_width) == (3.0, 4.0, None)
+    assert (found.word, found.rule, found.step) == ("diverged", "lost", 23)
+    assert (found.value, found.reference_loss, found.half_width) == (3.0, 4.0, None)
+
+
+def test_a_transient_that_recovers_is_not_lost() -> None:
+    # SGD's start: twice the loss for 8 steps. The gate's 3 steps in a row would have ended it.
+    baseline, arm = damaged(40, 2.0)
+    arm = [dataclasses.replace(r, loss=3.9) if r.step >= 14 else r for r in arm]
+    assert [s for s in range(1, 41) if lost((baseline, arm), s)] == []
+
+
+@pytest.mark.parametrize("objective", ["regression", "rl", "preference"])
+def test_only_a_language_model_can_be_lost(objective: str) -> None:
+    assert lost(damaged(40, 2.0), 40) is not None
+    assert lost(damaged(40, 2.0), 40, objective) is None
 
 
 def test_exactly_one_and_a_half_is_not_lost() -> None:
-    assert lost(damaged(20, 1.5), 20) is None
-    assert lost(damaged(20, 1.501), 20) is not None
+    assert lost(damaged(40, 1.5), 40) is None
+    assert lost(damaged(40, 1.501), 40) is not None
 
 
 def test_hard_data_that_hits_both_is_not_lost() -> None:
-    assert lost(damaged(20, 2.0, base=lambda s: 8.0 if s >= 6 else 4.0), 20) is None
-    assert lost(damaged(20, 2.0, base=lambda s: 5.0 if s >= 6 else 4.0), 20) is not None
+    assert lost(damaged(40, 2.0, base=lambda s: 8.0 if s >= 6 else 4.0), 40) is None
+    assert lost(damaged(40, 2.0, base=lambda s: 5.0 if s >= 6 else 4.0), 40) is not None
 
 
 def test_one_that_only_learns_slowly_is_not_lost() -> None:
-    assert lost(damaged(20, 1.0, base=lambda s: 4.0 / s), 20) is None
-    assert lost(damaged(20, 1.4, base=lambda s: 4.0 / s), 20) is None
-    assert lost(damaged(20, 1.6, base=lambda s: 4.0 / s), 20) is not None
+    assert lost(damaged(40, 1.0, base=lambda s: 4.0 / s), 40) is None
+    assert lost(damaged(40, 1.4, base=lambda s: 4.0 / s), 40) is None
+    assert lost(damaged(40, 1.6, base=lambda s: 4.0 / s), 40) is not None
 
 
 def test_what_has_recovered_is_not_lost() -> None:
-    baseline, arm = damaged(40, 2.0)
-    arm = [dataclasses.replace(r, loss=4.0) if r.step >= 20 else r for r in arm]
-    assert lost((baseline, arm), 19) is not None
-    assert lost((baseline, arm), 30) is None
+    baseline, arm = damaged(60, 2.0)
+    arm = [dataclasses.replace(r, loss=4.0) if r.step >= 30 else r for r in arm]
+    assert lost((baseline, arm), 30) is not None  # the median of 8, 8, 8, 4
+    assert [s for s in range(31, 61) if lost((baseline, arm), s)] == []
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_non_finite_damage_is_left_to_others(bad: float) -> None:
-    baseline, arm = damaged(20, 2.0)
-    arm[19] = dataclasses.replace(arm[19], loss=bad)
-    assert lost((baseline, arm), 20) is None
-    assert lost((baseline, arm), 19) is not None
+    baseline, arm = damaged(40, 2.0)
+    arm[39] = dataclasses.replace(arm[39], loss=bad)
+    assert lost((baseline, arm), 40) is None
+    assert lost((baseline, arm), 39) is not None
 
 
 def test_losses_at_or_below_zero_are_never_lost() -> None:
-    baseline, arm = damaged(20, 2.0)
+    baseline, arm = damaged(40, 2.0)
     for first in (0.0, -4.0):
-        assert lost((baseline, [dataclasses.replace(arm[0], loss=first), *arm[1:]]), 20) is None
-    assert lost(([dataclasses.replace(r, loss=0.0) for r in baseline], arm), 20) is None
-    assert lost(([], arm), 20) is None and lost((baseline, []), 20) is None
-    assert lost((baseline[:12], arm), 20) is None
+        assert lost((baseline, [dataclasses.replace(arm[0], loss=first), *arm[1:]]), 40) is None
+    assert lost(([dataclasses.replace(r, loss=0.0) for r in baseline], arm), 40) is None
+    assert lost(([], arm), 40) is None and lost((baseline, []), 40) is None
+    assert lost((baseline[:12], arm), 40) is None
 
 
 def test_evidence_holds_plain_numbers() -> None:
@@ -366,7 +477,7 @@ def test_evidence_holds_plain_numbers() -> None:
     values = evidence_values(found)
     assert values["word"] == "worse" and values["rule"] == "worse"
     assert (values["num_blocks"], values["num_looks"], values["error_rate"]) == (4, 6, 0.05)
-    assert set(values) >= {"value", "half_width", "level"}
+    assert set(values) >= {"value", "half_width", "reference_loss"}
 
 
 def test_lower_rates_are_known_from_the_job() -> None:
@@ -428,12 +539,12 @@ def test_the_benchmark_simulates_this_rule(sd_steps: float) -> None:
 def test_properties(change: list[float], error_rate: float, lower: bool) -> None:
     settings = Arms(error_rate=error_rate)
     base, arm = series([LEVEL] * len(change)), series([LEVEL + x for x in change])
-    how: dict[str, Any] = {"lower_rate": lower, "floor": SURE}
+    how: dict[str, Any] = {"lower_rate": lower, **ANY}
     for step in (44, 60):
         found = decide(PLAN, settings, base, arm, at_step=step, **how)
         if found is None or found.half_width is None:
             continue
-        least = settings.min_effect_frac * found.level
+        least = settings.min_effect_frac * found.reference_loss
         if found.word == "worse":
             assert lower and found.value - found.half_width > least
         else:
@@ -454,10 +565,8 @@ def test_half_width_lies_between_its_parts(se: float, sd: float, free: int, runs
 
 def test_interval_is_a_plain_value() -> None:
     base, arm = pair(noisy(0.08, 0.01))
-    found = step_interval(
-        PLAN, base, arm, at_step=44, fork_step=None, error_rate=0.05, floor=UNKNOWN
-    )
+    found = step_interval(PLAN, base, arm, at_step=44, first_step=1, error_rate=0.05, floor=UNKNOWN)
     assert isinstance(found, StepInterval)
-    assert found.same_rate and not found.identical and found.num_blocks == 4
+    assert found.same_rate and found.noise_known is False and found.num_blocks == 4
     assert found.recent == pytest.approx(0.08, abs=0.01)
     assert found.outlook == pytest.approx(0.08, abs=0.05)

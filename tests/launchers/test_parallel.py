@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pilot.config import Launcher
-from pilot.launchers.parallel import fitting, num_cores, parallelism
+from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of_each
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,23 @@ def test_cores_are_shared_out(
     keys: dict[str, int], device: str, cores: int, runs: int, expected: tuple[int, int | None]
 ) -> None:
     assert parallelism(Launcher.model_validate(keys), device, cores, runs) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "device", "at_once", "threads"),
+    [
+        ({}, "cpu", 4, 4),
+        ({}, "cpu", 3, 5),
+        ({}, "cpu", 32, 1),
+        ({}, "cpu", 1, None),
+        ({"num_threads": 2}, "cpu", 4, 2),
+        ({}, "cuda", 4, None),
+    ],
+)
+def test_fewer_runs_have_more_threads(
+    keys: dict[str, int], device: str, at_once: int, threads: int | None
+) -> None:
+    assert threads_of_each(Launcher.model_validate(keys), device, 16, at_once) == threads
 
 
 def test_memory_limits_the_number_of_runs() -> None:
