@@ -17,7 +17,7 @@ from pilot.compare.noise import noise_floor
 from pilot.compare.sequential import decide_arm, evidence_values, first_step_of, looks
 from pilot.engines import seeds
 from pilot.folder import BASELINE, PilotFolder, read_json
-from pilot.plan import read_plan
+from pilot.plan import BEFORE, read_plan
 from pilot.records import Evidence, Outcome, StepRecord
 from pilot.view import ArmView, PilotView, load
 
@@ -86,6 +86,8 @@ def _identical(job: Job, view: PilotView) -> Outcome | None:
         return None
     if _start_weights(baseline) != _start_weights(arm) or not arm.steps:
         return None
+    if _before(baseline) != _before(arm):  # other validation rows, or another way to see them
+        return None
     last = job.start_step + IDENTITY_STEPS
     mine, theirs = ([r for r in one.steps if r.step <= last] for one in (arm, baseline))
     if not all(math.isfinite(r.loss) and math.isfinite(r.grad_norm) for r in mine):
@@ -93,6 +95,12 @@ def _identical(job: Job, view: PilotView) -> Outcome | None:
     if [_measured(r) for r in mine] != [_measured(r) for r in theirs]:
         return None
     return Outcome(status=Outcome.IDENTICAL, last_step=last, message=SEED_CHANGES_NOTHING)
+
+
+def _before(arm: ArmView) -> list[tuple[str, tuple[int, ...], tuple[float, ...]]]:
+    """Sets, token counts and losses of the validation before step 1."""
+    records = {v.name: v for v in arm.validations if v.at == BEFORE}
+    return [(name, v.token_counts, v.loss_sums) for name, v in sorted(records.items())]
 
 
 def _measured(record: StepRecord) -> list[Any]:

@@ -64,6 +64,8 @@ def test_an_equal_replica_is_identical() -> None:
         {"evidence": evidence(before="q", after="p")},
         {"evidence": ()},
         {"steps": ()},
+        {"validations": ()},
+        {"validations": build_view(baseline={"before": 2.9}).arms["baseline"].validations},
         {"steps": build_view().arms[LOWER].steps[1:]},
     ],
 )
