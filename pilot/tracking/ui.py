@@ -127,6 +127,8 @@ def _running(uri: str, port: int, log: IO[bytes]) -> Iterator[subprocess.Popen[b
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # four more processes, of no use here
     }
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A shell starts what runs in the background with SIGINT ignored.
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         command, env={**os.environ, **quiet}, stdout=log, stderr=log, start_new_session=True
     )
@@ -139,6 +141,7 @@ def _running(uri: str, port: int, log: IO[bytes]) -> Iterator[subprocess.Popen[b
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def _is_up(process: subprocess.Popen[bytes], address: str) -> bool:

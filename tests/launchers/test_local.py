@@ -17,6 +17,7 @@ import pytest
 from pilot.config import Launcher
 from pilot.errors import ArmCrashed, DiskFull, PilotError
 from pilot.folder import ArmFolder, Job
+from pilot.jsonl import write_json
 from pilot.launchers import local
 from pilot.records import Outcome
 from pilot.report.terminal import make_terminal
@@ -54,6 +55,7 @@ def make_arm(root: Path, name: str, what: str) -> tuple[Job, ArmFolder]:
         module_path="",
         title=name,
     )
+    write_json(folder.job, job)
     return job, folder
 
 
