@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pilot.arms.ending import reason_of, status_of
 from pilot.arms.price import STORED
 from pilot.arms.settings import Arms
 from pilot.checks.common import num, plural
@@ -66,22 +67,6 @@ def _arm_row(view: PilotView, arm: ArmView, found: Effect | None) -> dict[str, A
         "words": found.word if found else "",
     }
     return {**row, "sentence": _sentence(row, found)}
-
-
-def status_of(arm: ArmView) -> str:
-    """How an arm ended: its outcome's status, ``lost`` or ``not run``."""
-    if arm.outcome is not None:
-        return arm.outcome.status
-    if arm.absence:
-        return str(arm.absence.get("status"))
-    return "lost" if arm.num_attempts else "not run"
-
-
-def reason_of(arm: ArmView) -> str:
-    """Why an arm has no whole run, or an empty string."""
-    if arm.outcome is not None:
-        return arm.outcome.message
-    return str(arm.absence.get("reason") or "")
 
 
 def _sentence(row: Mapping[str, Any], found: Effect | None) -> str:

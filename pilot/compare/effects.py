@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from pilot.arms.ending import failure_text, rate_left_frac
 from pilot.arms.settings import Arms
 from pilot.arms.specs import REPLICA
 from pilot.checks.common import no_measure, num, place_text, plural
@@ -52,6 +53,8 @@ from pilot.view import ArmView, PilotView
 
 VALIDATION, STEP_LOSS, IDENTICAL = "validation", "step loss", "identical"
 _MAX_REASON_CHARS = 200
+# One step of a linear decay of 10 steps: schedules that differ by less end alike.
+_MAX_RATE_LEFT_FRAC = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,7 @@ def effect(view: PilotView, settings: Arms, arm: ArmView, floor: NoiseFloor) -> 
     """
     status = arm.outcome.status if arm.outcome else ""
     if arm.outcome is None or status in (Outcome.EXCEPTION, Outcome.OUT_OF_MEMORY):
-        return _not_compared(_failure(arm))
+        return _not_compared(failure_text(arm))
     if status == Outcome.IDENTICAL:
         return _identical(view, arm.outcome)
     if status == Outcome.STOPPED:
@@ -102,6 +105,8 @@ def _completed(view: PilotView, settings: Arms, arm: ArmView, floor: NoiseFloor)
     if baseline is None or final is None:
         whose = "the baseline" if baseline is None else "it"
         return _not_compared(f"{whose} has no validation {place_text(view.plan.final_validation)}")
+    if reason := _still_hot(view, arm):
+        return _not_compared(reason)
     try:
         change = paired_difference(baseline, final)
     except ValueError as error:
@@ -128,6 +133,23 @@ def _completed(view: PilotView, settings: Arms, arm: ArmView, floor: NoiseFloor)
     )  # fmt: skip
     counted = plural(change.num_examples, "example")
     return _with_sentence(numbers, settings, counted, place_text(final.at), _noise(floor, known))
+
+
+def _still_hot(view: PilotView, arm: ArmView) -> str:
+    """Why a whole run without cool-down is no fair comparison: the arm's schedule is longer.
+
+    The baseline's rate has come down at its end, the arm's has not: at the peak a run looks worse
+    than it is. Empty when a cool-down branch follows, or a rate is missing.
+    """
+    if view.plan.cooldown_steps or view.baseline is None or not view.baseline.steps:
+        return ""
+    left, own = rate_left_frac(view.baseline), rate_left_frac(arm)
+    if own <= left + _MAX_RATE_LEFT_FRAC:
+        return ""
+    return (
+        f"its schedule goes on where the baseline's ends: {num(100 * own)} % of its peak rate at "
+        f"the last step, the baseline has {num(100 * left)} %"
+    )
 
 
 def _decided(view: PilotView, settings: Arms, arm: ArmView, floor: NoiseFloor) -> Effect:
@@ -227,20 +249,6 @@ def _diverged(why: str, step: int) -> Effect:
 
 def _not_compared(reason: str) -> Effect:
     return Effect(word=NOT_COMPARED, sentence=_line(reason))
-
-
-def _failure(arm: ArmView) -> str:
-    """Why an arm has no result, on one line."""
-    outcome = arm.outcome
-    if outcome is None:
-        default = "lost" if arm.num_attempts else "not run"
-        status, reason = arm.absence.get("status") or default, arm.absence.get("reason", "")
-        return f"{status}: {reason}" if reason else status
-    place = f" at step {outcome.step}" if outcome.step is not None else ""
-    if outcome.status == Outcome.OUT_OF_MEMORY:
-        return f"out of memory{place}"
-    text = f"{outcome.error_type or 'an exception'}{place}"
-    return f"{text}: {outcome.message}" if outcome.message else text
 
 
 def _line(text: str) -> str:

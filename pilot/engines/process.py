@@ -69,7 +69,9 @@ def _run(folder: ArmFolder) -> int:
 
 def _recorded(folder: ArmFolder, job: Job, config: Config) -> Outcome:
     attempt = count_attempts(folder) + 1
-    recorder = Recorder(folder, attempt, pins_first_clip=job.arm == BASELINE)
+    recorder = Recorder(
+        folder, attempt, start_step=job.start_step, pins_first_clip=job.arm == BASELINE
+    )
     try:
         return _attempt(folder, job, config, recorder, attempt)
     finally:

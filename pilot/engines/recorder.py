@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pilot import checkpoint
 from pilot.engines.base import Observer
 from pilot.folder import ArmFolder
-from pilot.jsonl import JsonlWriter, read_jsonl
-from pilot.records import Evidence, Resource, StepRecord, ValidationRecord, join_attempts
+from pilot.jsonl import JsonlWriter
+from pilot.records import Evidence, Resource, StepRecord, ValidationRecord
 
 # fp16: the scaler starts at 2**16 and halves on every overflow; after 20 in a row it is below 1.
 _MAX_SKIPS_IN_A_ROW = 20
@@ -19,21 +21,38 @@ class Recorder(Observer):
     Args:
         folder: the arm's folder.
         attempt: 1 for the first start, 2 after the first restart, ...
+        start_step: the full run's step from which the arm starts.
         pins_first_clip: whether the state before the first clipped step is kept for a fork.
     """
 
-    def __init__(self, folder: ArmFolder, attempt: int, *, pins_first_clip: bool = True) -> None:
+    def __init__(
+        self,
+        folder: ArmFolder,
+        attempt: int,
+        *,
+        start_step: int = 0,
+        pins_first_clip: bool = True,
+    ) -> None:
         self.folder, self.attempt = folder, attempt
         self.stop_reason = ""
         self.stop_step: int | None = None
-        self.last_step = 0
-        self._skips, clipped = _remembered(folder, attempt)
-        self._clipped = clipped or not pins_first_clip
+        self.last_step = start_step
+        self._skips = 0
+        self._clipped = not pins_first_clip
         self._steps = JsonlWriter(folder.steps(attempt))
         self._validations = JsonlWriter(folder.validations)
         self._evidence = JsonlWriter(folder.evidence)
         self._resources = JsonlWriter(folder.resources)
         self._in_cooldown = False
+
+    def go_on(self, step: int, records: Iterable[StepRecord]) -> None:
+        """Go on after ``step``: what came before is in ``records``, here or before the fork."""
+        self.last_step = step
+        for record in records:
+            if record.step <= step:
+                self._skips = self._skips + 1 if record.step_skipped else 0
+                clipped = record.clip_coef < 1.0 and not record.step_skipped
+                self._clipped = self._clipped or clipped
 
     def start_cooldown(self) -> None:
         """From here on steps belong to the cool-down branch, not to the baseline's own record."""
@@ -97,16 +116,3 @@ class Recorder(Observer):
         older = [c for c in checkpoint.find(self.folder.checkpoints) if c.step < step]
         if older:
             checkpoint.pin(max(older, key=lambda c: c.step), BEFORE_FIRST_CLIP)
-
-
-def _remembered(folder: ArmFolder, attempt: int) -> tuple[int, bool]:
-    """From the earlier attempts: skips in a row up to the resumed step, and whether it clipped."""
-    newest = max((c.step for c in checkpoint.find(folder.checkpoints)), default=0)
-    paths = [folder.steps(number) for number in range(1, attempt)]
-    records = join_attempts(read_jsonl(path, StepRecord) for path in paths)
-    skips, clipped = 0, False
-    for record in records:
-        if record.step <= newest:
-            skips = skips + 1 if record.step_skipped else 0
-            clipped = clipped or (record.clip_coef < 1.0 and not record.step_skipped)
-    return skips, clipped

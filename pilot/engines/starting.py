@@ -17,6 +17,7 @@ from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, read_json
 from pilot.jsonl import read_jsonl, write_json
 from pilot.plan import BEFORE
 from pilot.records import Resource, StepRecord, join_attempts
+from pilot.view import load_arm
 
 
 def require_same_rows(job: Job, num_rows: int, folder: PilotFolder) -> None:
@@ -52,7 +53,7 @@ def begin(arm: RunningArm, attempt: int, started: float, pilot_folder: PilotFold
     recorder.resource(Resource(kind="start", step=engine.step, secs=time.perf_counter() - started))
     if newest is not None:
         engine.restore(newest[1])
-        recorder.last_step = engine.step
+        recorder.go_on(engine.step, _earlier(arm, attempt, pilot_folder))
         return
     if arm.job.arm == BASELINE:
         rows = tuple(int(i) for i in engine.order[: arm.plan.rows_per_step])
@@ -83,6 +84,16 @@ def _forked_from(
         return found, checkpoint.load(found)
     except CheckpointDamaged as error:
         raise ForkRefused(str(error)) from error
+
+
+def _earlier(arm: RunningArm, attempt: int, pilot_folder: PilotFolder) -> list[StepRecord]:
+    """The records of the arm's earlier attempts, after those of the baseline before the fork."""
+    own = [arm.folder.steps(number) for number in range(1, attempt)]
+    joined = join_attempts(read_jsonl(path, StepRecord) for path in own)
+    if arm.job.fork_step is None:
+        return joined
+    baseline = load_arm(pilot_folder.arm(BASELINE).root).steps
+    return [*(r for r in baseline if r.step <= arm.job.fork_step), *joined]
 
 
 def _last_recorded(folder: ArmFolder, attempt: int, start_step: int) -> int:

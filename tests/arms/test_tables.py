@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pilot.arms.tables import arms_table, noise_table, saved_steps, status_of
+from pilot.arms.ending import status_of
+from pilot.arms.tables import arms_table, noise_table, saved_steps
 from pilot.records import Outcome
 from pilot.view import PilotView
 from tests.factories import LOWER, build_view, with_arm

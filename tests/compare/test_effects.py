@@ -348,3 +348,26 @@ def test_properties(shift: float, spread: float, sd: float, given_floor: NoiseFl
     if abs(abs(shift) - 0.01) > 1e-9 and shift > 0:
         assert mirror.word == opposite.get(found.word, found.word)
     assert "\n" not in found.sentence and not math.isnan(found.half_width)
+
+
+def whole_run(baseline_left: float, own_left: float) -> PilotView:
+    """No cool-down: the last steps have these shares of the peak rate."""
+    view = pilot(0.3)
+    plan = dataclasses.replace(view.plan, cooldown_steps=0)
+    view = dataclasses.replace(view, plan=plan)
+    parts = (("baseline", baseline_left), (LOWER, own_left))
+    for name, left in parts:
+        steps = (make_step(1, learning_rate=1.0), make_step(2, learning_rate=left))
+        view = with_arm(view, name, steps=steps)
+    return view
+
+
+def test_a_whole_run_is_not_compared_with_one_whose_schedule_goes_on() -> None:
+    found = judged(whole_run(0.0, 0.6))
+    assert found.word == "not compared"
+    assert "60 % of its peak rate" in found.sentence
+
+
+@pytest.mark.parametrize(("baseline_left", "own_left"), [(0.0, 0.0), (1.0, 1.0), (0.6, 0.0)])
+def test_whole_runs_that_end_alike_are_compared(baseline_left: float, own_left: float) -> None:
+    assert judged(whole_run(baseline_left, own_left)).word == "worse"
