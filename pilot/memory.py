@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+
+_OWN = Path("/proc/self/cgroup")
+_MOUNT = Path("/sys/fs/cgroup")
+_ROOTS = {"v2": (_MOUNT, _MOUNT / "unified"), "v1": (_MOUNT / "memory",)}
+_EVENTS = {"v2": "memory.events", "v1": "memory.oom_control"}
+_LIMITS = {"v2": "memory.max", "v1": "memory.limit_in_bytes"}
 
 
 def peak_memory_bytes(device: torch.device) -> int | None:
@@ -44,13 +51,55 @@ def memory_limit_bytes(device: torch.device) -> int | None:
 
 
 def num_oom_kills() -> int:
-    """How often the kernel has killed a process of this cgroup for memory (0 where unknown)."""
+    """How often the kernel has killed a process of this cgroup for memory (0 where unknown).
+
+    cgroup v2 counts in ``memory.events``, v1 in ``memory.oom_control``; without both, the count of
+    the whole machine.
+    """
+    own = [_counter(path, "oom_kill") for path in _cgroup_files(_EVENTS)]
+    known = [count for count in own if count is not None]
+    return sum(known) if known else _counter(Path("/proc/vmstat"), "oom_kill") or 0
+
+
+def _counter(path: Path, key: str) -> int | None:
+    """The number behind ``key`` in a file of ``key number`` lines; None where there is none."""
     try:
-        text = Path("/sys/fs/cgroup/memory.events").read_text(encoding="ascii")
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    words = [line.split() for line in lines]
+    return next((int(w[1]) for w in words if len(w) == 2 and w[0] == key), None)
+
+
+def _cgroup_files(names: Mapping[str, str], *, ancestors: bool = False) -> list[Path]:
+    """The files of this process's own cgroup, v2 and v1, with those above it if asked for.
+
+    In a container the path that the process sees may lie outside of what is mounted: then the
+    mounted root is its cgroup.
+    """
+    found: list[Path] = []
+    for version, path in _own_cgroups():
+        for root in _ROOTS[version]:
+            folders = [root / path.lstrip("/")]
+            folders = folders if folders[0].is_dir() else [root]
+            while ancestors and folders[-1] != root:
+                folders.append(folders[-1].parent)
+            found.extend(folder / names[version] for folder in folders)
+    return [path for path in found if path.is_file()]
+
+
+def _own_cgroups() -> list[tuple[str, str]]:
+    """From ``/proc/self/cgroup``: (v2 or v1, path) of what may account for memory."""
+    try:
+        lines = _OWN.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return 0
-    words = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
-    return int(words.get("oom_kill", 0))
+        return []
+    parts = [line.split(":", 2) for line in lines if line.count(":") >= 2]
+    return [
+        ("v2" if not controllers else "v1", path)
+        for _, controllers, path in parts
+        if not controllers or "memory" in controllers.split(",")
+    ]
 
 
 def _status_bytes(key: str) -> int | None:
@@ -74,11 +123,12 @@ def _machine_bytes() -> int | None:
 
 
 def _cgroup_bytes() -> list[int]:
+    """The limits of this process's cgroup and of those above it."""
     found = []
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    for path in _cgroup_files(_LIMITS, ancestors=True):
         try:
-            found.append(int(Path(name).read_text(encoding="ascii")))
-        except (OSError, ValueError):
+            found.append(int(path.read_text(encoding="ascii")))
+        except (OSError, ValueError):  # "max": no limit
             continue
     return found
 
