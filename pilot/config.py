@@ -64,6 +64,7 @@ class PilotConfig(Section):
 
     min_peak_steps: Annotated[int, Field(ge=1)] = 128
     cooldown_steps: Annotated[int, Field(ge=4)] = 36
+    max_extension_steps: Annotated[int, Field(ge=0)] = 96
     seed: Seed = 0
     data_seed: Seed = 0
     data: Literal["representative", "prefix"] = "representative"
@@ -141,7 +142,6 @@ def find_mistakes(tree: Mapping[str, Any]) -> tuple[list[Mistake], Config | None
 
 def _contradictions(config: Config) -> list[Mistake]:
     run, steps = config.full_run, config.full_run.schedule_steps
-    gates = [name for name in Gates.model_fields if name not in ("strict", "waive")]
     both_lengths = f"{steps} and full_run.epochs = {run.epochs}"
     both_warmups = f"{run.warmup_steps} and full_run.warmup_frac = {run.warmup_frac}"
     rules = (
@@ -169,20 +169,22 @@ def _contradictions(config: Config) -> list[Mistake]:
             f"must be below full_run.schedule_steps = {steps}",
             "start earlier in the schedule",
         ),
-        *(
-            (
-                name not in gates,
-                (f"gates.waive.{name}", reason),
-                "no such gate",
-                f"gates are: {', '.join(gates)}",
-            )
-            for name, reason in config.gates.waive.items()
-        ),
     )
-    return [
+    wrong = [
         Mistake(key=key, value=value, rule=rule, remedy=remedy)
         for broken, (key, value), rule, remedy in rules
         if broken
+    ]
+    return [*wrong, *_unknown_waivers(config)]
+
+
+def _unknown_waivers(config: Config) -> list[Mistake]:
+    gates = [name for name in Gates.model_fields if name not in ("strict", "waive")]
+    remedy = f"gates are: {', '.join(gates)}"
+    return [
+        Mistake(key=f"gates.waive.{name}", value=reason, rule="no such gate", remedy=remedy)
+        for name, reason in config.gates.waive.items()
+        if name not in gates
     ]
 
 

@@ -67,6 +67,14 @@ class PlanRefused(UsageError):
         super().__init__("\n".join(["the plan is refused:", *(f"  {r}" for r in self.reasons)]))
 
 
+class LogError(UsageError):
+    """A file is not a training log that can be read: what was looked for, and what was found."""
+
+    def __init__(self, path: Path | str, what: str, *, remedy: str) -> None:
+        self.path, self.what = str(path), what
+        super().__init__(f"{path}: {what}\n    remedy: {remedy}")
+
+
 class DataError(UsageError):
     """A file of the user's data cannot be used; says which file, line and row."""
 

@@ -82,6 +82,10 @@ class ArmFolder:
         """The step records of one attempt's cool-down branch."""
         return self.root / f"cooldown.{attempt:03d}.jsonl"
 
+    def extension(self, attempt: int) -> Path:
+        """The step records of one attempt beyond the end of the peak, for an undecided event."""
+        return self.root / f"extension.{attempt:03d}.jsonl"
+
 
 @dataclass(frozen=True)
 class PilotFolder:

@@ -99,6 +99,6 @@ class Gates(Section):
     progress: ProgressGate
     coverage: PlainGate
     memory: MemoryGate
-    events: OptionalGate
+    events: PlainGate
     invariance: OptionalGate
     resume: OptionalGate

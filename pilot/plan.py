@@ -41,6 +41,7 @@ class Plan:
 
     ``pilot_steps`` is the number of steps trained before the cool-down branch; ``stop_step`` is the
     last of them. ``final_validation`` names the validation that the gates compare with ``before``.
+    ``extension_steps`` are those by which an undecided event may extend the baseline.
     ``num_arm_steps`` are the steps that all planned arms may take, cool-downs included, without the
     baseline's; ``num_parallel`` arms run at a time, ``num_threads`` each (None: torch's choice).
     """
@@ -68,6 +69,7 @@ class Plan:
     expected_secs: float | None
     not_measured: tuple[str, ...]
     warnings: tuple[str, ...]
+    extension_steps: int = 0
 
     @property
     def num_arms(self) -> int:
@@ -140,6 +142,7 @@ def make_plan(
         expected_secs=wall_secs(arm_secs, arms, at_once),
         not_measured=not_measured(config, survey),
         warnings=(*warnings, *plan_warnings(config, survey, start, arms)),
+        extension_steps=min(config.pilot.max_extension_steps, schedule.schedule_steps - stop),
     )
 
 

@@ -35,7 +35,6 @@ def plan_warnings(
 def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
     """What no experiment of this pilot can tell, one line each."""
     missing = [
-        "events (spikes, trends): the window tier is not part of this version",
         "invariance and resume experiments are not part of this version",
         "world sizes above 1: engine=native runs one process",
         "alignment and masking of labels, overlap of train and validation data, level of the loss: "

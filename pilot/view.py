@@ -28,6 +28,8 @@ class ArmView:
     The records of a forked arm begin with the baseline's, those of an identical one are the
     baseline's. ``num_own_steps`` counts the steps it trained itself, cool-down included;
     ``absence`` says why there is no outcome (status ``lost`` or ``not run``, and the reason).
+    ``extension`` are steps of the baseline after the end of the peak, trained while an event was
+    undecided; a branch like the cool-down, compared with nothing.
     """
 
     job: Job
@@ -39,6 +41,7 @@ class ArmView:
     outcome: Outcome | None
     num_attempts: int
     num_own_steps: int = 0
+    extension: tuple[StepRecord, ...] = ()
     absence: Mapping[str, str] = field(default_factory=dict)
     lineage: Mapping[str, Any] = field(default_factory=dict)
 
@@ -150,6 +153,7 @@ def load_arm(root: Path) -> ArmView:
     outcome = read_json(folder.outcome) if folder.outcome.is_file() else None
     steps = tuple(join_attempts(read_jsonl(folder.steps(n), StepRecord) for n in numbers))
     cooldown = tuple(join_attempts(read_jsonl(folder.cooldown(n), StepRecord) for n in numbers))
+    further = tuple(join_attempts(read_jsonl(folder.extension(n), StepRecord) for n in numbers))
     return ArmView(
         job=from_json(Job, read_json(folder.job)),
         steps=steps,
@@ -159,7 +163,8 @@ def load_arm(root: Path) -> ArmView:
         resources=tuple(read_jsonl(folder.resources, Resource)),
         outcome=from_json(Outcome, outcome) if outcome else None,
         num_attempts=attempts,
-        num_own_steps=len(steps) + len(cooldown),
+        num_own_steps=len(steps) + len(cooldown) + len(further),
+        extension=further,
         absence=_read_if_there(folder.absence),
         lineage=_read_if_there(folder.lineage),
     )

@@ -29,7 +29,7 @@ GATE_DEFAULTS: dict[str, Any] = {
     "progress": {"need": "required"},
     "coverage": {"need": "required"},
     "memory": {"need": "optional"},
-    "events": {"need": "optional"},
+    "events": {"need": "required"},
     "invariance": {"need": "optional"},
     "resume": {"need": "optional"},
 }

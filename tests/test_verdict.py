@@ -59,7 +59,7 @@ def test_a_missing_gate_matters_when_it_is_required(name: str) -> None:
     assert verdict({name: {"need": "optional"}}, **gone) == "GO"
 
 
-@pytest.mark.parametrize("name", ["events", "invariance", "resume"])
+@pytest.mark.parametrize("name", ["invariance", "resume"])
 def test_a_gate_without_a_check_is_not_measured(name: str) -> None:
     assert gate(name).status == "not_measured"
     assert gate(name).sentence == "this version has no check for it"

@@ -63,10 +63,7 @@ def settle_identical(folder: PilotFolder, jobs: Sequence[Job], config: Config) -
         step = forks.first_difference(job, config, own, records, num_rows)
         if step is None and whole:
             why = forks.why_identical(job, config)
-            write_json(
-                arm.outcome,
-                Outcome(status=Outcome.IDENTICAL, last_step=job.start_step, message=why),
-            )
+            _say_identical(arm, job.start_step, why)
             continue
         left.append(_forked(folder, job, step))
     return left
@@ -138,17 +135,17 @@ def _arm(
     )
     arm.root.mkdir(parents=True, exist_ok=True)
     write_text(arm.config, yaml.safe_dump(changed.tree, sort_keys=False, allow_unicode=True))
-    is_same = bool(spec.no_influence) and all(map(is_unread, changed.follows))
-    left_out = "" if spec.no_influence else planned.left_out
-    if is_same:
-        same = Outcome(
-            status=Outcome.IDENTICAL, last_step=plan.start_step, message=spec.no_influence
-        )
-        write_json(arm.outcome, same)
-    elif reason := left_out or _ends_too_soon(folder, changed.tree, plan):
+    too_short = _ends_too_soon(folder, changed.tree, plan)
+    if spec.no_influence and all(map(is_unread, changed.follows)):
+        _say_identical(arm, plan.start_step, spec.no_influence)
+    elif reason := ("" if spec.no_influence else planned.left_out) or too_short:
         say_absent(arm, NOT_RUN, reason)
     write_json(arm.job, job)
     return job
+
+
+def _say_identical(arm: ArmFolder, step: int, why: str) -> None:
+    write_json(arm.outcome, Outcome(status=Outcome.IDENTICAL, last_step=step, message=why))
 
 
 def _ends_too_soon(folder: PilotFolder, tree: Mapping[str, Any], plan: Plan) -> str:

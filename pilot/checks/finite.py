@@ -30,7 +30,7 @@ SOURCE = "a non-finite value never recovers; torch.amp.GradScaler halves its sca
     cost="none: the probe measures every step",
 )
 def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
-    """Fail on the first non-finite loss, gradient or weight, in steps, cool-down or validation.
+    """Fail on the first non-finite loss, gradient or weight, in any step or validation.
 
     Parameters with NaN or inf at the end of the peak (evidence ``movement``) are named; evidence
     without that list says nothing about them.
@@ -41,7 +41,7 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     a row. A scale below 1, or no successful step at all, fails. NaN and inf are what is looked for;
     without a single record nothing was measured; constant input passes.
     """
-    steps = (*arm.steps, *arm.cooldown)
+    steps = (*arm.steps, *arm.cooldown, *arm.extension)
     limit = _limit(gates.finite)
     if not steps and not arm.validations:
         return not_measured("no step and no validation was recorded", limit)

@@ -79,6 +79,36 @@ def sync(arguments: list[str]) -> int:
     return int(project.sync(args.dir))
 
 
+def diagnose(arguments: list[str]) -> int:
+    """Name what happened in training logs; exit code 3 for an alarm, 2 for an unreadable path."""
+    parser = argparse.ArgumentParser(
+        prog="pilot diagnose",
+        description="Read training logs of any common trainer: what happened, where, how sure that "
+        "is, what to test next, and what the log cannot tell.",
+        epilog="exit codes: 0 no alarm; 3 an alarm (unstable, diverged or dead) in any run; "
+        "2 no alarm, but a path could not be read",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="PATH", help="a log, or the output folder of a trainer")
+    add("--json", action="store_true", help="print the result as JSON (a stable contract)")
+    add("--plot", type=Path, metavar="out.png", help="draw it; out.2.png, ... for further runs")
+    add("--format", metavar="NAME", help="read as this format instead of recognising it")
+    add("--tracking-uri", metavar="URI", help="PATHs are run ids of this MLflow server or folder")
+    args = parser.parse_args(arguments)
+
+    from pilot.diagnose import run
+
+    options = run.Options(
+        paths=tuple(args.paths),
+        as_json=args.json,
+        plot=args.plot,
+        format_name=args.format,
+        tracking_uri=args.tracking_uri,
+    )
+    return run.diagnose(options)
+
+
 def arm(arguments: list[str]) -> int:
     """Internal: run one arm in its folder."""
     args = _folder_parser("arm", "Internal: run one arm.").parse_args(arguments)
@@ -104,6 +134,9 @@ WORDS: dict[str, Word] = {
     ),
     "resume": Word(summary="resume DIR                   go on where a pilot stopped", run=resume),
     "sync": Word(summary="sync DIR                     send it to the tracking server", run=sync),
+    "diagnose": Word(
+        summary="diagnose PATH ... [--json]   what happened in any training log", run=diagnose
+    ),
     "arm": Word(summary="arm DIR", run=arm, internal=True),
     "survey": Word(summary="survey DIR", run=survey, internal=True),
 }

@@ -21,6 +21,8 @@ def choose_order(
 ) -> tuple[npt.NDArray[np.int64], Mapping[str, Any]]:
     """Row ids in drawing order (int64, shape [steps * rows per step]) and the full run's audit.
 
+    Rows of an extended baseline follow behind; without an undecided event they are not used.
+
     The full run's own order is audited in either case: it is what will be trained on later.
     """
     num_rows = len(rows.num_tokens)
@@ -41,4 +43,15 @@ def choose_order(
             data_seed=config.pilot.data_seed,
             micro_batch_size=config.batch.micro_batch_size,
         )
-    return order, audit
+    num_more = max(0, plan.extension_steps - plan.cooldown_steps) * plan.rows_per_step
+    return np.concatenate([order, _further(order, num_more, num_rows, config)]), audit
+
+
+def _further(
+    order: npt.NDArray[np.int64], num_more: int, num_rows: int, config: Config
+) -> npt.NDArray[np.int64]:
+    """Rows for an extended baseline: those that ``order`` has drawn least often come first."""
+    shuffle = bool(config.recipe.get("shuffle", True))
+    candidates = full_order(num_rows, num_rows, config.pilot.data_seed, shuffle)
+    drawn = np.bincount(order, minlength=num_rows)[candidates]
+    return np.resize(candidates[np.argsort(drawn, kind="stable")], num_more)

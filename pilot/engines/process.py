@@ -20,6 +20,7 @@ from pilot import checkpoint
 from pilot.config import Config, validate
 from pilot.engines import PARENT_PID, early_end
 from pilot.engines.arm import RunningArm, save_state, validate_at
+from pilot.engines.extension import extend
 from pilot.engines.fork_check import ForkRefused, check_fork, forget_fork
 from pilot.engines.guard import guard
 from pilot.engines.native import NativeEngine
@@ -152,6 +153,9 @@ def _train(arm: RunningArm) -> Outcome:
         _cool_down(arm)
         if recorder.stop_reason:
             return _stopped(arm)
+    extend(arm)
+    if recorder.stop_reason:
+        return _stopped(arm)
     return Outcome(status=Outcome.COMPLETED, last_step=job.stop_step)
 
 

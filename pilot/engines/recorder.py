@@ -37,13 +37,14 @@ class Recorder(Observer):
         self.stop_reason = ""
         self.stop_step: int | None = None
         self.last_step = start_step
+        self.newest: StepRecord | None = None
         self._skips = 0
         self._clipped = not pins_first_clip
         self._steps = JsonlWriter(folder.steps(attempt))
         self._validations = JsonlWriter(folder.validations)
         self._evidence = JsonlWriter(folder.evidence)
         self._resources = JsonlWriter(folder.resources)
-        self._in_cooldown = False
+        self._in_branch = False
 
     def go_on(self, step: int, records: Iterable[StepRecord]) -> None:
         """Go on after ``step``: what came before is in ``records``, here or before the fork."""
@@ -58,15 +59,21 @@ class Recorder(Observer):
         """From here on steps belong to the cool-down branch, not to the baseline's own record."""
         self._steps.close()
         self._steps = JsonlWriter(self.folder.cooldown(self.attempt))
-        self._in_cooldown = True
+        self._in_branch = True
+
+    def start_extension(self) -> None:
+        """From here on steps extend the baseline beyond the end of its peak."""
+        self._steps.close()
+        self._steps = JsonlWriter(self.folder.extension(self.attempt))
+        self._in_branch = True
 
     def on_step(self, record: StepRecord, resource: Resource) -> None:
         """Write the record; notice the first clipped step and numbers that are not finite."""
         self._steps.write(record)
         self._resources.write(resource)
-        self.last_step = record.step
+        self.last_step, self.newest = record.step, record
         clipped = record.clip_coef < 1.0 and not record.step_skipped
-        if clipped and not self._clipped and not self._in_cooldown:
+        if clipped and not self._clipped and not self._in_branch:
             self._pin_before(record.step)
         self._watch(record)
 

@@ -106,10 +106,10 @@ def _text(arm: ArmView, row: Mapping[str, Any], start_step: int) -> str:
 def _curve(arm: ArmView, width: int, text: str, ending: str) -> Curve:
     records = (*arm.steps, *arm.cooldown)
     fork = -1 if arm.job.fork_step is None else arm.job.fork_step
-    steps = _column(records, "step")
+    steps = column(records, "step")
     # With own steps, the step of the fork too: there the line leaves the baseline's.
     own = (steps >= fork) & bool((steps > fork).any())
-    series = {name: _column(records, name) for name in COLUMNS}
+    series = {name: column(records, name) for name in COLUMNS}
     finite = [v for v in arm.validations if v.primary and math.isfinite(v.loss)]
     return Curve(
         name=arm.job.arm,
@@ -124,7 +124,8 @@ def _curve(arm: ArmView, width: int, text: str, ending: str) -> Curve:
     )
 
 
-def _column(records: Sequence[StepRecord], name: str) -> Series:
+def column(records: Sequence[StepRecord], name: str) -> Series:
+    """One field of the records; NaN where it is not finite, at most 1e100."""
     values = np.array([getattr(record, name) for record in records], dtype=np.float64)
     values[~np.isfinite(values)] = np.nan
     return np.clip(values, -LARGEST, LARGEST)

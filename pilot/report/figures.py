@@ -18,6 +18,7 @@ from pilot.plan import BEFORE, COOLDOWN_END, MID_PEAK, PEAK_END, RUN_END, WARMUP
 from pilot.report.axes import Panels, finish
 from pilot.report.colours import VERDICT_COLOURS
 from pilot.report.curves import COLUMNS, LARGEST, Curve, Drawing, drawing, non_finite_steps
+from pilot.report.event_marks import draw_events
 from pilot.report.side import ENDING_MARKERS, draw_names
 from pilot.report.words import FIGURE_NAME, one_line
 from pilot.view import PilotView
@@ -76,6 +77,7 @@ def _figure(view: PilotView, verdict: Mapping[str, Any]) -> Figure:
     for curve in content.curves:
         _draw_curve(panels, curve, _order(curve))
     finish(view, panels, content.curves, non_finite_steps(view.baseline))
+    draw_events(view, panels)
     for curve in content.curves:
         _draw_ending(panels, curve)
     figure.align_ylabels()

@@ -35,6 +35,8 @@ def plan_blocks(plan: Plan, survey: Mapping[str, Any]) -> list[RenderableType]:
         ("data", _data(plan, survey)),
         ("device", _device(survey)),
     ]
+    if plan.extension_steps:
+        facts.append(("events", _extension(plan)))
     rows = [
         *(("left out", line) for line in _left_out(plan)),
         ("price", _price(plan)),
@@ -126,6 +128,13 @@ def _checkpoints(plan: Plan) -> str:
     if not size:
         return places
     return f"{places}; {human_bytes(size)} each, {human_bytes(size * len(plan.checkpoints))} an arm"
+
+
+def _extension(plan: Plan) -> str:
+    return (
+        f"a spike or shift undecided at step {plan.stop_step} extends the baseline by up to "
+        f"{plan.extension_steps} steps"
+    )
 
 
 def _data(plan: Plan, survey: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ from pilot.report.layout import verdict_blocks
 from pilot.report.live import LiveLines, Meter, live_lines
 from pilot.report.plan_layout import plan_blocks
 from pilot.report.words import clean, human_secs, number, one_line
+from pilot.series.types import Event
 
 _PLAIN_EVERY_SECS = 10.0  # off a terminal: a line this often keeps an hour's log readable
 _LIVE_EVERY_SECS = 0.1  # on a terminal: more often is not seen and costs time
@@ -114,6 +115,15 @@ class Terminal:
         elif self._is_due(meter, record, done, elapsed_secs):
             rate_text = f"lr {record.learning_rate:.1e}"
             self._print(self._err, Text(f"{meter.name} {counts} {values} {rate_text}{speed}"))
+
+    def arm_event(self, job: Job, event: Event) -> None:
+        """A spike, shift or trend that was just found in a running arm."""
+        kind = event.kind.replace("_", " ")
+        text = f"{kind} at step {event.first_step}: {event.detail}"
+        self._print(
+            self._err, Text(f"{one_line(arm_title(job))}: {one_line(text)}", style="yellow")
+        )
+        self._draw(now=True)
 
     def arm_finished(self, job: Job, outcome: Outcome | None, secs: float) -> None:
         """How an arm ended; ``outcome`` none: its process died without a result."""

@@ -20,8 +20,8 @@ from tests.factories import build_view, make_gates, without_arm
 def test_every_file_of_a_check_is_registered() -> None:
     names = [info.name for info in all_checks()]
     assert names == [
-        "clipping", "coverage", "determinism", "early_damage", "finite", "labels", "memory",
-        "movement", "order", "outcome", "progress", "validation",
+        "clipping", "coverage", "determinism", "early_damage", "events", "finite", "labels",
+        "memory", "movement", "order", "outcome", "paired_loss", "progress", "validation",
     ]  # fmt: skip
     assert list(pilot.checks.__all__) == names
 
@@ -31,9 +31,9 @@ def test_every_check_says_what_it_costs_and_where_its_limit_comes_from() -> None
         assert info.cost and info.limit_source and info.judge.__doc__, info.name
 
 
-def test_the_gates_without_a_check_are_the_three_that_come_later() -> None:
+def test_the_gates_without_a_check_are_the_two_that_come_later() -> None:
     have = {info.gate for info in all_checks()}
-    assert [name for name in GATE_NAMES if name not in have] == ["events", "invariance", "resume"]
+    assert [name for name in GATE_NAMES if name not in have] == ["invariance", "resume"]
 
 
 def test_names_and_gates_are_checked() -> None:

@@ -63,7 +63,8 @@ def test_the_plan_fits_into_eighty_columns() -> None:
         "held_out 64 rows, decides; other 64 rows",
         "12 MB each, 36 MB an arm",
         "8 rows a step, 448 rows needed of 480; sources: code, prose, rare",
-        "not measured events (spikes, trends)",
+        "events a spike or shift undecided at step 48 extends the baseline by up to 96 steps",
+        "not measured invariance and resume",
         CLEAN_EVIL.replace("  ", " "),
     ):
         assert part in text

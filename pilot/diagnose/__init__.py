@@ -1,0 +1,1 @@
+"""``python -m pilot diagnose``: what happened in a log, how sure that is, what to test."""

@@ -1,0 +1,1 @@
+"""The logs of other trainers, read into traces."""

@@ -1,0 +1,155 @@
+"""An MLflow run: by its id from a tracking server, or a folder or metric file of the file store.
+
+A metric file has lines ``timestamp value step``; it is ``mlruns/EXPERIMENT/RUN/metrics/NAME``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pilot.errors import LogError
+from pilot.readers import source
+from pilot.readers.base import Reader
+from pilot.readers.fields import column
+from pilot.readers.points import ColumnKey, Points
+from pilot.readers.record import number
+from pilot.series.types import LOSS, Trace
+
+NAME = "mlflow"
+SPEC = "mlflow:"
+METRICS = "metrics"
+_LINE = re.compile(r"^\d{10,16} \S+(?: -?\d+)?$")
+Entry = tuple[int, int, str, float]  # timestamp, step, name, value
+
+
+def sniff(head: str, path: Path) -> float:
+    """Sure where every line is ``timestamp value step``."""
+    texts = [text for text in head.split("\n")[:50] if text.strip()]
+    good = [text for text in texts if _LINE.match(text) and number(text.split()[1]) is not None]
+    return 0.95 if texts and len(good) >= max(1, len(texts) - 1) else 0.0
+
+
+def is_run_folder(path: Path) -> bool:
+    """A run of the file store: a folder ``metrics`` with at least one metric file."""
+    folder = path / METRICS
+    return folder.is_dir() and any(sniff(source.head(f, 4096), f) for f in _files(folder)[:3])
+
+
+def read(path: Path) -> Iterator[Trace]:
+    """One metric file; under a name that says nothing it is taken as a training loss.
+
+    Raises:
+        LogError: it is a metric of a run that is no loss (an accuracy, say).
+    """
+    points = Points(path, NAME)
+    name = _metric_name(path)
+    if column(name) is None:
+        if METRICS in path.parts[:-1]:
+            raise LogError(
+                path,
+                f"the metric {name!r} is no loss, gradient norm or learning rate",
+                remedy="give the folder of the run, or its file metrics/loss",
+            )
+        points.note("the file's name does not say what it holds: taken as a training loss")
+        name = LOSS
+    _fill(points, _entries(path, name))
+    yield from points.traces()
+
+
+def read_folder(path: Path) -> Iterator[Trace]:
+    """All metrics of a run's folder."""
+    points = Points(path, NAME)
+    folder = path / METRICS
+    named = [(f, f.relative_to(folder).as_posix()) for f in _files(folder)]
+    points.keys.update(name for _, name in named)
+    wanted = [(f, name) for f, name in named if column(name) is not None]
+    _fill(points, (entry for f, name in wanted for entry in _entries(f, name)))
+    yield from points.traces()
+
+
+def read_run(spec: str, tracking_uri: str | None = None) -> Iterator[Trace]:
+    """A run by ``mlflow:RUN_ID``; without ``tracking_uri`` that of ``MLFLOW_TRACKING_URI``.
+
+    Raises:
+        LogError: no such run, no such store, or the server does not answer.
+    """
+    from pilot.tracking.store import quiet, reason, sqlite_path
+
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+    remedy = "check the run id and --tracking-uri (or MLFLOW_TRACKING_URI); or give its folder"
+    store, _ = sqlite_path(uri or "")
+    if store is not None and not store.is_file():
+        raise LogError(spec, f"there is no tracking store {store}", remedy=remedy)
+    points = Points(spec, NAME)
+    with quiet():
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+
+        try:
+            client, run_id = MlflowClient(tracking_uri=uri), spec.removeprefix(SPEC)
+            names = sorted(client.get_run(run_id).data.metrics)
+            points.keys.update(names)
+            wanted = [name for name in names if column(name) is not None]
+            _fill(points, (e for name in wanted for e in _history(client, run_id, name)))
+        except (MlflowException, OSError) as error:
+            what = f"the run cannot be read: {reason(error)[1]}"
+            raise LogError(spec, what, remedy=remedy) from error
+    traces = points.traces()
+    if not traces:
+        raise LogError(spec, f"the run has no loss among its {len(names)} metrics", remedy=remedy)
+    yield from traces
+
+
+def _history(client: Any, run_id: str, name: str) -> Iterator[Entry]:
+    for metric in client.get_metric_history(run_id, name):
+        yield int(metric.timestamp), int(metric.step), name, float(metric.value)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _metric_name(path: Path) -> str:
+    """The name below ``metrics/``: it may have slashes."""
+    parts = path.parts
+    if METRICS in parts[:-1]:
+        return "/".join(parts[len(parts) - parts[::-1].index(METRICS) :])
+    return path.name
+
+
+def _entries(path: Path, name: str) -> Iterator[Entry]:
+    for text in source.lines(path):
+        words = text.split()
+        value = number(words[1]) if len(words) in (2, 3) and words[0].isdigit() else None
+        if value is not None:
+            step = number(words[2]) if len(words) == 3 else 0
+            yield int(words[0]), int(step or 0), name, value
+
+
+def _fill(points: Points, entries: Iterable[Entry]) -> None:
+    """In order of time; what was logged for one step in one go becomes one row."""
+    last: int | None = None
+    in_row: set[ColumnKey] = set()
+    for _, step, name, value in sorted(entries, key=lambda entry: entry[:2]):
+        place = column(name)
+        if place is None:
+            continue
+        if step != last or place in in_row:
+            points.row(step)
+            last, in_row = step, set()
+        in_row.add(place)
+        points.put(place, value)
+
+
+READERS = (
+    Reader(
+        name=NAME,
+        wants="mlflow:RUN_ID, a run's folder, or a metric file (lines: timestamp value step)",
+        sniff=sniff,
+        read=read,
+    ),
+)
