@@ -7,6 +7,7 @@ from collections import deque
 
 from pilot.series.book import Book
 from pilot.series.limits import (
+    BACK_FRAC,
     EARLY_HOLD,
     EARLY_RATIO,
     EARLY_RECORDS,
@@ -14,7 +15,6 @@ from pilot.series.limits import (
     EARLY_SIGMA,
     EARLY_SMOOTH,
     EARLY_START,
-    LARGE_FRAC,
     LATE_HOLD,
     LATE_POWER,
     UNIT_FLOOR,
@@ -34,7 +34,7 @@ class Early:
     / sqrt 2 of ln loss over the n differences so far, x (1 + 3 / n) because they are few. Judges
     from the sixth to the 64th record. A rise that begins in the first 16 is ``early_damage``; one
     that begins later, is no spike and reaches r x max(1.8, exp(7.5 s)), eight in a row, is
-    ``slow_divergence``. An event ends when the smoothed loss is within 10 % of r; within the 64
+    ``slow_divergence``. An event ends when the smoothed loss is within 5 % of r; within the 64
     records it may open again. A warning; at the end of the series one that has not ended fails.
     Only while all losses are above zero, and not in a window out of a run, whose first records are
     no start (``window``). NaN, inf and missing records do not come here; a constant
@@ -117,7 +117,7 @@ class Early:
     def _follow(self, step: int, loss: float, smooth: float) -> None:
         if loss > self._top[0]:
             self._top = (loss, step)
-        if smooth <= (1.0 + LARGE_FRAC) * self._reference:
+        if smooth <= (1.0 + BACK_FRAC) * self._reference:
             self._back, self._hold = step, 0
         assert self._key is not None
         self._book.put(self._key, self._event(step, smooth))
