@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,12 +60,21 @@ class Progress:
                 self.terminal.arm_event(self.job, event)
 
     def _new_records(self, path: Path) -> Iterator[StepRecord]:
+        """The records since the last call; from the first one on where the file is a new one.
+
+        An arm whose fork was refused begins again in a file of the same name. Where that has grown
+        past the place of the last call, a line is cut: it is left out, this is only a display.
+        """
         if not path.is_file():
             return
         with path.open("rb") as file:
-            file.seek(self.offsets.get(path, 0))
+            size = file.seek(0, os.SEEK_END)
+            begin = self.offsets.get(path, 0)
+            begin = begin if begin <= size else 0
+            file.seek(begin)
             data = file.read()
         end = data.rfind(b"\n") + 1
-        self.offsets[path] = self.offsets.get(path, 0) + end
+        self.offsets[path] = begin + end
         for line in data[:end].splitlines():
-            yield from_json(StepRecord, parse(line.decode("utf-8")))
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                yield from_json(StepRecord, parse(line.decode("utf-8")))
