@@ -86,11 +86,11 @@ def diagnose(arguments: list[str]) -> int:
         description="Read training logs of any common trainer: what happened, where, how sure that "
         "is, what to test next, and what the log cannot tell.",
         epilog="exit codes: 0 no alarm; 3 an alarm (unstable, diverged or dead) in any run; "
-        "2 no alarm, but a path could not be read",
+        "2 no alarm, but a path could not be read; 1 the answer could not be written",
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("paths", nargs="+", metavar="PATH", help="a log, or the output folder of a trainer")
+    add("paths", nargs="+", metavar="PATH", help="a log, a trainer's output folder, or - (stdin)")
     add("--json", action="store_true", help="print the result as JSON (a stable contract)")
     add("--plot", type=Path, metavar="out.png", help="draw it; out.2.png, ... for further runs")
     add("--format", metavar="NAME", help="read as this format instead of recognising it")
@@ -106,7 +106,7 @@ def diagnose(arguments: list[str]) -> int:
         format_name=args.format,
         tracking_uri=args.tracking_uri,
     )
-    return run.diagnose(options)
+    return run.guarded(options)
 
 
 def arm(arguments: list[str]) -> int:

@@ -20,6 +20,7 @@ from pilot.diagnose.numbers import first_value, last_level, num_points, span
 from pilot.diagnose.plain import counted, happened, state_words, step_word
 from pilot.diagnose.study import Study, by_severity, main_event, ordered
 from pilot.diagnose.sure import basis, how_sure
+from pilot.readers.ending import ENDS
 from pilot.report.blocks import Col, pairs, table
 from pilot.report.words import number, one_line
 from pilot.series.advice import advice
@@ -29,6 +30,7 @@ from pilot.series.types import LOSS, NOTE, Event, Series, Trace
 _STYLES = {"healthy": "bold green", "unstable": "bold red", "diverged": "bold red"}
 _STYLES |= {"dead": "bold red"}
 _MAX_LIMITS, _MAX_NOTES, _MAX_PLACES = 5, 3, 4
+_LOSSES = (ENDS, "the file ends", "the gzip stream", "a line longer")  # notes that no answer hides
 _NARROW_COLUMNS = 60  # below, labels stand above their text
 _LABEL = " " * 17  # as wide as the longest label and its borders
 
@@ -43,10 +45,19 @@ def title(study: Study) -> Text:
 
 def state_title(study: Study) -> str:
     """The state in plain English; capitals mean alarm. Few points are not called healthy."""
-    word = state_words(study.diagnosis.state)
+    word = state_words(study.diagnosis.state, levelled=study.diagnosis.levelled)
     if study.diagnosis.state == "healthy" and study.trace and _most(study.trace) <= FEW_MAX:
         return "no trouble seen"
+    if study.diagnosis.state == "too_short" and _lacks_loss(study.trace):
+        return "no loss in it"
     return word.upper() if study.diagnosis.alarm else word
+
+
+def _lacks_loss(trace: Trace | None) -> bool:
+    """Enough steps, and neither a training nor a validation loss: no matter of length."""
+    if trace is None or LOSS in trace.train or trace.validations:
+        return False
+    return ((span(trace) or (0,))[0]) > FEW_MAX
 
 
 def overview(studies: Sequence[Study], columns: int) -> list[RenderableType]:
@@ -102,7 +113,14 @@ def _healthy(study: Study, trace: Trace) -> list[RenderableType]:
     made += [_indented(f"worth a look: {text}") for text in told[:_MAX_PLACES]]
     if lacks:
         made.append(_indented(f"limits of this log: {lacks}"))
-    return made
+    return made + [_indented(text) for text in _of_the_file(trace)]
+
+
+def _of_the_file(trace: Trace) -> list[str]:
+    """How the file ends and what of it is not read: a healthy curve does not show that."""
+    found = [note for note in trace.notes if note.startswith(_LOSSES)][:_MAX_NOTES]
+    before = "; the loss shows no trouble before it" if LOSS in trace.train else ""
+    return [one_line(note, 300) + (before if note.startswith(ENDS) else "") for note in found]
 
 
 def _worth_a_look(event: Event) -> bool:
@@ -178,7 +196,11 @@ def _course(trace: Trace) -> str:
     covered, loss = span(trace), trace.train.get(LOSS)
     if covered is None:
         return "no point at all"
-    text = f"{basis(trace)}, {step_word(trace)}s {covered[1]} to {covered[2]}"
+    if trace.axis == "records":
+        text = counted(_most(trace) if loss or trace.validations else covered[0], "point")
+        text += f"{' of the loss' if loss else ''} (no step numbers)"
+    else:
+        text = f"{basis(trace)}, {step_word(trace)}s {covered[1]} to {covered[2]}"
     return text if loss is None else f"{text}, from{_from_to(loss)}"
 
 

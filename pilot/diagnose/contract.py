@@ -72,4 +72,5 @@ def event(found: Event) -> dict[str, Any]:
 
 
 def _finite(value: float | None) -> float | None:
-    return float(value) if value is not None and math.isfinite(value) else None
+    # + 0.0: no "-0.0".
+    return float(value) + 0.0 if value is not None and math.isfinite(value) else None

@@ -8,6 +8,7 @@ import numpy as np
 
 from pilot.diagnose.numbers import interval, num_points, span
 from pilot.diagnose.plain import counted, step_word
+from pilot.readers.points import ODD_STEPS
 from pilot.series.types import GRAD_NORM, LEARNING_RATE, LOSS, Diagnosis, Trace
 from pilot.series.window import is_window
 
@@ -28,7 +29,12 @@ class Limit(NamedTuple):
 
 def limits(trace: Trace, diagnosis: Diagnosis) -> list[Limit]:
     """The limits of this log; what matters most comes first."""
-    found = [*_of_the_loss(trace), *_of_the_steps(trace), *_of_other_series(trace)]
+    found = [
+        *_of_the_loss(trace),
+        *_of_the_level(diagnosis),
+        *_of_the_steps(trace),
+        *_of_other_series(trace, diagnosis),
+    ]
     if diagnosis.alarm:
         look_alike = "data, learning rate and precision look alike in a loss curve"
         found.append(Limit("no cause", f"the cause: {look_alike}; the test above separates them"))
@@ -51,6 +57,13 @@ def _of_the_loss(trace: Trace) -> list[Limit]:
     return found
 
 
+def _of_the_level(diagnosis: Diagnosis) -> list[Limit]:
+    if diagnosis.levelled:
+        return []
+    lack = "a loss without a level"
+    return [Limit(lack, f"spikes, shifts and trends: {lack}, so they were not looked for")]
+
+
 def _of_the_steps(trace: Trace) -> list[Limit]:
     found, every, name = [], interval(trace), step_word(trace)
     if every > 1 and LOSS in trace.train:
@@ -61,17 +74,19 @@ def _of_the_steps(trace: Trace) -> list[Limit]:
         lack = f"begins at {name} {covered[1]}"
         found.append(Limit(lack, f"what came before: the log {lack}"))
     if trace.axis == "records":
-        lack = "no step numbers"
-        found.append(Limit(lack, "at which step: the log names none, so records are counted"))
+        has_odd = any(note.startswith(ODD_STEPS) for note in trace.notes)
+        lack = "no usable step numbers" if has_odd else "no step numbers"
+        why = "its steps are no whole numbers below 2^53" if has_odd else "the log names none"
+        found.append(Limit(lack, f"at which step: {why}, so records are counted"))
     return found
 
 
-def _of_other_series(trace: Trace) -> list[Limit]:
+def _of_other_series(trace: Trace, diagnosis: Diagnosis) -> list[Limit]:
     found = []
     if GRAD_NORM not in trace.train:
         lack = "no gradient norm"
         found.append(Limit(lack, f"whether the gradient moved first: {lack} was logged"))
-    if _hides_nan(trace):
+    if _hides_nan(trace, diagnosis):
         what = "the Hugging Face Trainer logs a NaN loss as 0.0 or as the mean of its neighbours"
         lack = "NaN may be logged as 0.0"
         found.append(Limit(lack, f"hidden NaNs: {what} (logging_nan_inf_filter, on by default)"))
@@ -87,7 +102,10 @@ def _of_other_series(trace: Trace) -> list[Limit]:
     return found
 
 
-def _hides_nan(trace: Trace) -> bool:
+def _hides_nan(trace: Trace, diagnosis: Diagnosis) -> bool:
+    """Whether NaNs may hide in the log: not where a loss of 0 was found and told."""
+    if any(event.kind == "zero_loss" for event in diagnosis.events):
+        return False
     if trace.format not in _HF_FORMATS or LOSS not in trace.train:
         return False
     return bool(np.isfinite(trace.train[LOSS].values).all())

@@ -91,12 +91,13 @@ def quarters(values: Floats) -> tuple[float | None, float | None]:
 
 
 def bad_words(series: Series, event: Event) -> str:
-    """``NaN``, ``inf``, or ``NaN or inf``: what an event's values that are not finite are."""
+    """What an event's values that are not finite are: ``NaN``, ``inf``, ``-inf``, two of them."""
     values = series.values[(series.steps >= event.first_step) & (series.steps <= event.last_step)]
     bad = values[~np.isfinite(values)]
-    if len(bad) and np.isnan(bad).all():
-        return "NaN"
-    return "inf" if len(bad) and not np.isnan(bad).any() else "NaN or inf"
+    if not len(bad):
+        return "NaN or inf"
+    kinds = [("NaN", np.isnan(bad)), ("inf", bad == np.inf), ("-inf", bad == -np.inf)]
+    return " or ".join(word for word, found in kinds if found.any())
 
 
 def records_before(

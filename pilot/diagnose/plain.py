@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+
+import numpy as np
 
 from pilot.diagnose.broken import Names, non_finite, zero
 from pilot.diagnose.numbers import (
@@ -17,6 +20,8 @@ from pilot.diagnose.numbers import (
     series_of,
 )
 from pilot.report.words import number, one_line
+from pilot.series.limits import JUDGE_AFTER
+from pilot.series.progress import RISING
 from pilot.series.types import (
     GRAD_NORM,
     LEARNING_RATE,
@@ -55,6 +60,9 @@ STATE_WORDS = {
     "too_short": "too short to judge",
     "unreadable": "not readable",
 }
+_RISING = 1.05  # x the highest of the records that decided: it rises still
+_AT_TOP = 0.9  # of the highest of all: and has not turned
+_END_SHARE = 0.02  # of the records: the level at the end of a log
 _FELL = 0.9  # of the first loss: the best before a jump is named when it is lower
 _SERIES_WORDS = {LOSS: "loss", GRAD_NORM: "gradient norm", LEARNING_RATE: "learning rate"}
 
@@ -64,8 +72,10 @@ def kind_words(kind: str) -> str:
     return KIND_WORDS.get(kind, one_line(kind.replace("_", " ")))
 
 
-def state_words(state: str) -> str:
-    """The state of a run in plain English."""
+def state_words(state: str, *, levelled: bool = True) -> str:
+    """The state of a run in plain English; a loss without a level cannot show health."""
+    if state == "healthy" and not levelled:
+        return "no NaN seen; this loss cannot show more"
     return STATE_WORDS.get(state, one_line(state.replace("_", " ")))
 
 
@@ -93,8 +103,21 @@ def happened(event: Event, trace: Trace) -> str:
     if series is None or not num_points(series) or event.series in (LOSS_SCALE, SKIPPED):
         return one_line(event.detail) or f"{kind_words(event.kind)} at {event.first_step}"
     teller = _TELLERS.get(event.kind, _rise)
-    norms = trace.train.get(GRAD_NORM)
-    return teller(event, series, Names(series_words(trace, event.series), step_word(trace), norms))
+    names = Names(series_words(trace, event.series), step_word(trace), trace.train.get(GRAD_NORM))
+    return teller(event, series, names) + _followed(event, trace)
+
+
+def _followed(event: Event, trace: Trace) -> str:
+    """What the loss did after a jump of the gradient norm."""
+    loss = trace.train.get(LOSS)
+    if event.kind != "grad_norm_alarm" or event.severity == NOTE or loss is None:
+        return ""
+    start = event.first_step
+    top, before = peak(loss, start, event.last_step), level_before(loss, start)
+    if top is None or before is None:
+        return ""
+    where = f"{step_word(trace)} {top[0]}"
+    return f"; the loss followed, {number(before)} to {number(top[1])} at {where}"
 
 
 _Teller = Callable[[Event, Series, Names], str]
@@ -102,16 +125,41 @@ _Teller = Callable[[Event, Series, Names], str]
 
 def _rise(event: Event, series: Series, names: Names) -> str:
     """For everything that leaves a level: from, to, and back or not."""
-    top = peak(series, event.first_step, event.last_step)
+    top = peak(series, event.first_step, _judged(event, series))
     before = level_before(series, event.first_step)
+    start = f" from {number(before)}" if before is not None else ""
+    if top and event.first_step == int(series.steps[-1]):
+        text = f"the {names.series} jumped{start} to {number(top[1])} at the last record"
+        return f"{text} ({names.step} {top[0]}); the log ends there"
     if top and top[0] == event.first_step:
-        start = f" from {number(before)}" if before is not None else ""
         text = f"the {names.series} jumped{start} to {number(top[1])} at {names.step} {top[0]}"
     else:
         start = f" of {number(before)}" if before is not None else ""
         text = f"the {names.series} left its level{start} at {names.step} {event.first_step}"
+        end, last = _end(event, series), int(series.steps[-1])
+        if event.kind == "never_recovers" and top and end > _RISING * top[1] > 0.0:
+            top = peak(series, event.first_step, last)
+            if top and end >= _AT_TOP * top[1]:
+                ending = f"{number(end)} at the end ({names.step} {last})"
+                return f"{text} and is still rising: {ending}"
         text += f", reached {number(top[1])} at {names.step} {top[0]}" if top else ""
     return text + _ending(event, series, names)
+
+
+def _judged(event: Event, series: Series) -> int:
+    """The last step of the records that decided: an event that stays goes on without a new peak."""
+    if event.kind != "never_recovers":
+        return event.last_step
+    steps = series.steps[series.steps >= event.first_step][:JUDGE_AFTER]
+    return min(event.last_step, int(steps[-1])) if len(steps) else event.last_step
+
+
+def _end(event: Event, series: Series) -> float:
+    """The level at the end of the log, out of records of the event and after it only."""
+    last = int(series.steps[-1])
+    inside = between(series, event.first_step, last)
+    share = math.ceil(_END_SHARE * num_points(series, fine=True))
+    return float(np.median(inside[-share:])) if len(inside) else math.nan
 
 
 def _ending(event: Event, series: Series, names: Names) -> str:
@@ -119,7 +167,7 @@ def _ending(event: Event, series: Series, names: Names) -> str:
         return f" and was back at {names.step} {event.recovered_step}"
     if event.kind != "never_recovers" and not event.is_open:
         return ""
-    end, last = last_level(series), int(series.steps[-1])
+    end, last = _end(event, series), int(series.steps[-1])
     word = "was not back when the log ended" if event.is_open else "never came back"
     return f" and {word}: {number(end)} at the end ({names.step} {last})"
 
@@ -150,6 +198,7 @@ def _flat(event: Event, series: Series, names: Names) -> str:
         return f"{text}: nothing was updated"
     start, end = quarters(values)
     first = f"the {names.series} did not fall"
+    first += " but rose" if event.hint == RISING else ""
     rest = ""
     if event.severity == NOTE:
         first = f"the {names.series} is flat in this window"
@@ -169,12 +218,10 @@ def _early(event: Event, series: Series, names: Names) -> str:
 
 
 def _worse(event: Event, series: Series, names: Names) -> str:
-    best, end = lowest(series), last_level(series, share=0.0)
+    best, end, last = lowest(series), last_level(series, share=0.0), int(series.steps[-1])
     if best is None or end is None:
         return _rise(event, series, names)
-    last, percent = int(series.steps[-1]), ""
-    if best[1] > 0:
-        percent = f" ({100 * (end / best[1] - 1):+.0f} %)"
+    percent = f" ({100 * event.size_frac:+.0f} %)" if event.size_frac is not None else ""
     text = f"the {names.series} was best at {names.step} {best[0]} ({number(best[1])})"
     return f"{text} and is {number(end)} at {names.step} {last}{percent}"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pilot.diagnose.study import Study, studies
-from pilot.errors import ExitCode, UsageError
+from pilot.errors import ExitCode, PilotError, UsageError
 from pilot.report.words import clean, human_bytes
 
 _LARGE_BYTES = 30_000_000  # about two seconds
@@ -35,13 +35,16 @@ def diagnose(options: Options) -> int:
 
     Raises:
         UsageError: no such format.
+        OutputError: the answer cannot be written to stdout (see ``guarded``).
     """
     from pilot.diagnose.show import warn
+    from pilot.diagnose.target import complaint
 
     _check_format(options.format_name)
-    plot, complaint = _usable(options.plot)
-    if complaint:
-        warn([complaint])
+    plot, why = options.plot, complaint(options.plot) if options.plot is not None else ""
+    if why:
+        plot = None
+        warn([why])
     found = list(
         studies(
             options.paths,
@@ -51,8 +54,26 @@ def diagnose(options: Options) -> int:
         )
     )
     _answer(options, found, has_plot=plot is not None)
-    failed = _draw(plot, found) if plot else bool(complaint)
+    failed = _draw(plot, found) if plot else bool(why)
     return exit_code(found, failed=failed)
+
+
+def guarded(options: Options) -> int:
+    """``diagnose`` with its failures as a line on stderr, even where stderr is closed or full.
+
+    Returns 1, whatever was found, if the answer could not be written to stdout.
+    """
+    import numpy as np
+
+    from pilot.diagnose.show import complain
+
+    try:
+        # A log may hold 1e308: a mean of such values is inf, which is no news for stderr.
+        with np.errstate(all="ignore"):
+            return diagnose(options)
+    except PilotError as error:
+        complain([str(error)])
+        return int(error.exit_code)
 
 
 def exit_code(found: Sequence[Study], *, failed: bool = False) -> int:
@@ -67,8 +88,10 @@ def _announce(path: str) -> None:
     """On a terminal, say that a large file is being read: it takes seconds."""
     with contextlib.suppress(OSError, ValueError):
         num_bytes = Path(path).stat().st_size
-        if num_bytes >= _LARGE_BYTES and sys.stderr.isatty():
-            print(clean(f"reading {path} ({human_bytes(num_bytes)})"), file=sys.stderr)
+        if num_bytes >= _LARGE_BYTES and sys.stderr is not None and sys.stderr.isatty():
+            from pilot.diagnose.show import say
+
+            say(f"reading {path} ({human_bytes(num_bytes)})")
 
 
 def _answer(options: Options, found: Sequence[Study], *, has_plot: bool) -> None:
@@ -97,14 +120,16 @@ def _answer(options: Options, found: Sequence[Study], *, has_plot: bool) -> None
 def _draw(plot: Path, found: Sequence[Study]) -> bool:
     """Draw each run that could be read; whether any picture could not be written."""
     from pilot.diagnose.plot import draw
-    from pilot.diagnose.show import warn
+    from pilot.diagnose.show import say, warn
+    from pilot.diagnose.target import replaced
 
     failed = False
     drawable = [study for study in found if study.trace is not None]
     for study, path in zip(drawable, plot_paths(plot, len(drawable)), strict=True):
         try:
-            draw(study, path)
-            print(clean(f"plot: {path} ({study.source})"), file=sys.stderr)
+            with replaced(path) as file:
+                draw(study, file)
+            say(f"plot: {path} ({study.source})")
         except OSError as error:
             warn([f"{path}: the plot could not be written: {error.strerror or error}"])
             failed = True
@@ -130,22 +155,3 @@ def _check_format(name: str | None) -> None:
         raise UsageError(
             f"--format {clean(name)}: no such format\n    rule:   {rule}\n    remedy: {hint}"
         )
-
-
-def _usable(plot: Path | None) -> tuple[Path | None, str]:
-    """The picture's path if it can be written, and else why not."""
-    if plot is None:
-        return None, ""
-    if plot.suffix.lower() != ".png":
-        return None, f"{plot}: the plot is a PNG file; give --plot a name that ends in .png"
-    if plot.is_dir():
-        return None, f"{plot}: is a folder; --plot needs the name of a file"
-    try:
-        existed = plot.exists()
-        with plot.open("ab"):
-            pass
-        if not existed:
-            plot.unlink()
-    except OSError as error:
-        return None, f"{plot}: cannot be written ({error.strerror or error}); no plot is drawn"
-    return plot, ""

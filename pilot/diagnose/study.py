@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pilot.errors import UsageError
+from pilot.errors import LogError, UsageError
 from pilot.series.types import FAIL, NOTE, WARN, Diagnosis, Event, Trace
 
 _RANK = {FAIL: 0, WARN: 1, NOTE: 2}
 _MLFLOW = "mlflow:"  # what the registry of readers expects before a run id
+_MAX_PATH = 240  # of a path within a message
 UNREADABLE = Diagnosis(state="unreadable", alarm=False)
 
 
@@ -40,9 +41,9 @@ def studies(
 ) -> Iterator[Study]:
     """Read and judge each path, in the given order.
 
-    ``mlflow:RUN_ID`` is a run of an MLflow server; with a tracking URI a bare run id is, too. What
-    cannot be read becomes a study in state ``unreadable`` and costs the others nothing.
-    ``announce`` is called with each path before it is read.
+    ``-`` is stdin. ``mlflow:RUN_ID`` is a run of an MLflow server; with a tracking URI a bare run
+    id is, too. What cannot be read becomes a study in state ``unreadable`` and costs the others
+    nothing. ``announce`` is called with each path before it is read.
     """
     for path in paths:
         announce(path)
@@ -80,8 +81,17 @@ def ordered(study: Study) -> list[Event]:
 
 
 def _read(path: str, format_name: str | None, tracking_uri: str | None) -> list[Trace]:
+    from pilot.diagnose.stdin import as_file, is_stream
     from pilot.readers import registry
 
+    if not path:
+        raise LogError(path, "the path is empty", remedy="give a file, or . for this folder")
+    if is_stream(path):
+        with as_file(path) as file:
+            try:
+                return registry.read(file, format_name)
+            except UsageError as error:
+                raise UsageError(str(error).replace(str(file), path)) from error
     if tracking_uri is not None and not path.startswith(_MLFLOW) and not Path(path).exists():
         path = f"{_MLFLOW}{path}"
     return registry.read(Path(path), format_name, tracking_uri=tracking_uri)
@@ -112,4 +122,6 @@ def _judge(path: str, traces: Sequence[Trace]) -> Iterator[Study]:
 
 
 def _unreadable(path: str, error: str) -> Study:
+    if len(path) > _MAX_PATH:
+        error = error.replace(path, f"{path[: _MAX_PATH // 2]}...{path[-_MAX_PATH // 2 :]}")
     return Study(source=path, path=path, trace=None, diagnosis=UNREADABLE, error=error)

@@ -11,7 +11,6 @@ _RISES = (  # kinds that a gradient norm can announce
     "consecutive_spikes",
     "never_recovers",
     "level_shift",
-    "slow_divergence",
 )
 # What is undecided when the log ends within an event: damage is damage, but it may still pass.
 _OPEN_LATER = "open is only whether it comes back after the end of the log"
@@ -33,15 +32,17 @@ def how_sure(event: Event | None, trace: Trace) -> str:
 
 
 def _of_the_gradient(event: Event | None, trace: Trace) -> list[str]:
-    if event is None or event.kind not in _RISES:
+    if event is None or event.kind not in (*_RISES, "slow_divergence"):
         return []
     if GRAD_NORM not in trace.train:
         return ["no gradient norm to confirm it"]
+    if event.kind not in _RISES:
+        return []  # a creep has no first high record that a jump could come before
     lead = event.grad_norm_lead_steps
     if lead is None:
-        return ["the gradient norm is logged and did not move first"]
+        return ["no jump of the gradient norm before it was seen"]
     when = f"{counted(lead, step_word(trace))} before" if lead > 0 else "together with"
-    return [f"the gradient norm rose {when} the peak of the loss"]
+    return [f"the gradient norm rose {when} the loss"]
 
 
 def basis(trace: Trace, event: Event | None = None) -> str:

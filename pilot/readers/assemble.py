@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pilot.readers.choose import choose, rows_of
 from pilot.readers.fields import objective
 from pilot.readers.merge import Rows, Stream, by_record, by_step, counts, joined_rows
-from pilot.readers.points import NO_STEP, Column, ColumnKey, Points
+from pilot.readers.points import NO_STEP, ODD_STEPS, Column, ColumnKey, Points
 from pilot.readers.runs import EPOCH, RESUME, RUN, Cut, Cuts, Line, find_cuts, interval
 from pilot.readers.text_skips import SKIPS, settled
 from pilot.series.types import EPOCH as EPOCH_NAME
@@ -35,6 +35,9 @@ def split(points: Points) -> list[Trace]:
         row_steps = _fill(row_steps)
     else:
         row_steps = _epoch_steps(columns, len(row_steps))
+        if points.odd_step is not None:
+            odd = f"{ODD_STEPS}{points.odd_step:.6g}"
+            points.note(f"{odd} are no whole numbers below 2^53: not used")
     streams = [
         Stream(key=k, rows=rows_of(c), steps=row_steps[rows_of(c)], values=np.frombuffer(c.values))
         for k, c in columns.items()

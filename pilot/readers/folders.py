@@ -54,14 +54,15 @@ def file_of(path: Path) -> Path:
     found = _named(path)
     if found is not None:
         return found
-    files = list(_walk(path))
+    closed: list[Path] = []
+    files = list(_walk(path, closed))
     known = [file for file in files if file.name in (STATE, TRAINER_LOG, *TABLES)]
     if len(known) == 1:
         return known[0]
     candidates = known or [file for file in files if file.suffix.lower() in _LOG_ENDS]
     if len(candidates) == 1:
         return candidates[0]
-    raise refuse_folder(path, LOOKED, candidates)
+    raise refuse_folder(path, LOOKED, candidates, closed)
 
 
 def _named(path: Path) -> Path | None:
@@ -78,14 +79,19 @@ def _named(path: Path) -> Path | None:
     return next((path / n for n in (TRAINER_LOG, *TABLES) if (path / n).is_file()), None)
 
 
-def _walk(path: Path) -> Iterator[Path]:
-    """The files below a folder, not deeper than ``_MAX_DEPTH``, hidden folders left out."""
+def _walk(path: Path, closed: list[Path] | None = None) -> Iterator[Path]:
+    """The files below a folder, not deeper than ``_MAX_DEPTH``, hidden folders left out.
+
+    Folders that may not be read are added to ``closed``.
+    """
     stack, num_files = [(path, 0)], 0
     while stack:
         folder, depth = stack.pop()
         try:
             entries = sorted(folder.iterdir())
         except OSError:
+            if closed is not None:
+                closed.append(folder)
             continue
         for entry in entries:
             if entry.is_file():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pilot.readers import source
 from pilot.readers.base import Reader
+from pilot.readers.json_values import loads
 from pilot.readers.points import Points
 from pilot.readers.record import add_record, has_point
 from pilot.series.types import Trace
@@ -40,8 +40,8 @@ def _head_records(head: str) -> Iterator[Mapping[str, object]]:
     for text in head.split("\n")[:_SNIFF_LINES]:
         if text.lstrip()[:1] == "{":
             try:
-                value = json.loads(text)
-            except (ValueError, RecursionError):
+                value = loads(text)
+            except ValueError:
                 continue
             if isinstance(value, dict):
                 yield value
@@ -69,8 +69,8 @@ def _fill(points: Points, path: Path) -> None:
         if not text or text.isspace():
             continue
         try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
+            record = loads(text)
+        except ValueError:
             num_bad, last_is_bad = num_bad + 1, True
             continue
         last_is_bad = False

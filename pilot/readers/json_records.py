@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -12,6 +11,7 @@ from typing import Any
 from pilot.readers import source
 from pilot.readers.base import Reader
 from pilot.readers.fields import column
+from pilot.readers.json_values import decode, loads
 from pilot.readers.points import Points
 from pilot.readers.record import add_record, decides, has_point
 from pilot.series.types import Trace
@@ -25,7 +25,6 @@ _EXCERPT = re.compile(r'\{[ ]*\n[^{}]{0,2000}?"[^"\n{}]{0,60}loss"\s*:\s*[-\dNI]
 # A record that is not complete within this many characters is damaged.
 _LONGEST_RECORD = 1 << 20
 _LARGEST_FILE = 256 << 20
-_DECODER = json.JSONDecoder()
 
 
 def sniff_state(head: str, path: Path) -> float:
@@ -86,11 +85,12 @@ def records(path: Path, opening: re.Pattern[str], points: Points) -> Iterator[di
             continue
         if start >= 0:
             try:
-                record, place = _DECODER.raw_decode(text, start)
+                record, place = decode(text, start)
                 is_damaged = False
-                yield record
+                if isinstance(record, dict):
+                    yield record
                 continue
-            except (ValueError, RecursionError):
+            except ValueError:
                 if not more or len(text) - start >= _LONGEST_RECORD:
                     place, num_bad, is_damaged = start + 1, num_bad + 1, True
                     continue
@@ -118,8 +118,8 @@ def _find_opening(pieces: Iterator[str], opening: re.Pattern[str]) -> tuple[str,
 
 def _read_any(path: Path, points: Points) -> None:
     try:
-        value = json.loads("".join(source.chunks(path)))
-    except (ValueError, RecursionError):
+        value = loads("".join(source.chunks(path)))
+    except ValueError:
         points.note("no whole JSON value: only whole records are read")
         for record in records(path, re.compile(r"(?=\{)"), points):
             add_record(points, record)

@@ -5,14 +5,13 @@ A metric file has lines ``timestamp value step``; it is ``mlruns/EXPERIMENT/RUN/
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pilot.errors import LogError
-from pilot.readers import source
+from pilot.readers import mlflow_store, source
 from pilot.readers.base import Reader
 from pilot.readers.fields import column
 from pilot.readers.points import ColumnKey, Points
@@ -77,30 +76,31 @@ def read_run(spec: str, tracking_uri: str | None = None) -> Iterator[Trace]:
     Raises:
         LogError: no such run, no such store, or the server does not answer.
     """
-    from pilot.tracking.store import quiet, reason, sqlite_path
+    run_id = spec.removeprefix(SPEC)
+    uri, folder = mlflow_store.find(spec, run_id, tracking_uri)
+    if folder is not None:
+        yield from read_folder(folder)
+        return
+    from pilot.tracking.hide import hide_text
+    from pilot.tracking.store import quiet, reason
 
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-    remedy = "check the run id and --tracking-uri (or MLFLOW_TRACKING_URI); or give its folder"
-    store, _ = sqlite_path(uri or "")
-    if store is not None and not store.is_file():
-        raise LogError(spec, f"there is no tracking store {store}", remedy=remedy)
     points = Points(spec, NAME)
     with quiet():
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
 
         try:
-            client, run_id = MlflowClient(tracking_uri=uri), spec.removeprefix(SPEC)
+            client = MlflowClient(tracking_uri=uri)
             names = sorted(client.get_run(run_id).data.metrics)
             points.keys.update(names)
             wanted = [name for name in names if column(name) is not None]
             _fill(points, (e for name in wanted for e in _history(client, run_id, name)))
         except (MlflowException, OSError) as error:
-            what = f"the run cannot be read: {reason(error)[1]}"
-            raise LogError(spec, what, remedy=remedy) from error
+            what = f"the run cannot be read from {hide_text(uri)}: {reason(error)[1]}"
+            raise mlflow_store.missing(spec, what) from error
     traces = points.traces()
     if not traces:
-        raise LogError(spec, f"the run has no loss among its {len(names)} metrics", remedy=remedy)
+        raise mlflow_store.missing(spec, f"the run has no loss among its {len(names)} metrics")
     yield from traces
 
 

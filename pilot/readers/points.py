@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pilot.series.types import TRAIN_NAMES, Trace
 
 NO_STEP = -(2**62)
+ODD_STEPS = "steps such as "  # how the note begins on steps that are no whole numbers
 MAX_STEP = 2**53  # beyond, a float is no exact count
 # A log may repeat a step: the mean joins ranks and micro-batches, the last line a progress bar.
 MEAN, LAST, FIRST = "mean", "last", "first"
@@ -59,6 +60,7 @@ class Points:
         self.columns: dict[ColumnKey, Column] = {}
         self.starts: array[int] = array("I")
         self.notes: list[str] = []
+        self.odd_step: float | None = None  # a step that was logged and cannot be used
         self.keys: set[str] = set()
         self._train_keys = {name: ColumnKey(False, name) for name in TRAIN_NAMES}
 
@@ -81,6 +83,8 @@ class Points:
         """Begin a row. A step that is no whole number counts as none."""
         if step is None or not -MAX_STEP < step < MAX_STEP or step != int(step):
             self.steps.append(NO_STEP)
+            if step is not None:
+                self.odd_step = step
         else:
             self.steps.append(int(step))
 

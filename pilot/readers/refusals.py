@@ -9,6 +9,7 @@ from pilot.errors import LogError
 from pilot.readers import source
 from pilot.readers.base import Reader
 
+_PACKED = "packed by"
 _KINDS = (
     (b"\x89PNG", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
@@ -23,11 +24,15 @@ _KINDS = (
     (b"\x7fELF", "a program"),
     (b"\x80\x02", "a Python pickle (an old PyTorch checkpoint)"),
     (b"\x80\x04", "a Python pickle (training_args.bin, optimizer.pt)"),
-    (b"(\xb5/\xfd", "a Zstandard archive"),
-    (b"\xfd7zXZ", "an XZ archive"),
-    (b"BZh", "a bzip2 archive"),
+    (b"(\xb5/\xfd", f"{_PACKED} Zstandard"),
+    (b"\xfd7zXZ", f"{_PACKED} xz"),
+    (b"BZh", f"{_PACKED} bzip2"),
+    (b'\x04"M\x18', f"{_PACKED} LZ4"),
+    (b"7z\xbc\xaf\x27\x1c", f"{_PACKED} 7z"),
 )
-_REMEDY = "give the file that the trainer wrote, or --format NAME; the formats: "
+_REMEDY = "give the file that the trainer wrote"
+_BY_NAME = f"{_REMEDY}, or --format NAME with one of these names"
+PIPE = "a pipe or device"
 _MAX_SHOWN, _MAX_LINES = 100, 3
 
 
@@ -41,11 +46,11 @@ def kind_of(data: bytes) -> str:
     return "a binary file" if source.is_binary(data) else ""
 
 
-def shown(text: str) -> str:
+def shown(text: str, limit: int = _MAX_SHOWN) -> str:
     """Text from a file on one line, with control and unusual characters escaped."""
-    cut = text[: _MAX_SHOWN + 1]
+    cut = text[: limit + 1]
     plain = "".join(c if c.isprintable() and c != "\\" else ascii(c)[1:-1] for c in cut)
-    return plain if len(cut) <= _MAX_SHOWN else plain[: _MAX_SHOWN - 3] + "..."
+    return plain if len(cut) <= limit else plain[: limit - 3] + "..."
 
 
 def refuse_unreadable(path: Path, error: Exception) -> LogError:
@@ -58,16 +63,23 @@ def refuse_unreadable(path: Path, error: Exception) -> LogError:
     return LogError(path, f"cannot be read: {what}", remedy="check the file and the disk")
 
 
-def refuse_empty(path: Path) -> LogError:
-    """Nothing in the file, or only white space."""
+def refuse_empty(path: Path, damage: str = "") -> LogError:
+    """Nothing in the file, only white space, or nothing that could be unpacked."""
+    if damage:
+        return LogError(path, f"nothing can be read: {damage}", remedy="get a whole copy of it")
     return LogError(
         path, "the file is empty", remedy="wait for the first record, or check the path"
     )
 
 
-def refuse_kind(path: Path, kind: str, formats: Iterable[str]) -> LogError:
+def refuse_kind(path: Path, kind: str) -> LogError:
     """A file that is no text."""
-    return LogError(path, f"is {kind}, not a training log", remedy=_REMEDY + ", ".join(formats))
+    if kind.startswith(_PACKED):
+        return LogError(path, f"is {kind}, which is not undone here", remedy="unpack it first")
+    if kind == PIPE:
+        remedy = "write it to a file first, or pipe it into - (stdin)"
+        return LogError(path, f"is {kind}, not a file", remedy=remedy)
+    return LogError(path, f"is {kind}, not a training log", remedy=_REMEDY)
 
 
 def refuse_summary(path: Path) -> LogError:
@@ -78,13 +90,12 @@ def refuse_summary(path: Path) -> LogError:
 
 def refuse_text(path: Path, head: str, readers: Iterable[Reader], hint: str = "") -> LogError:
     """A text in which no format found a point; ``hint`` says what it is, where that is known."""
-    readers = list(readers)
     texts = [text for text in head.split("\n") if text.strip()][:_MAX_LINES]
     found = "\n".join(f"      {shown(text.strip())}" for text in texts)
     looked = "\n".join(f"      {reader.name}: {reader.wants}" for reader in readers)
     first = f"no training log was recognised in it{': ' + hint if hint else ''}"
     what = f"{first}\n    it begins:\n{found}\n    looked for:\n{looked}"
-    return LogError(path, what, remedy=_REMEDY + ", ".join(reader.name for reader in readers))
+    return LogError(path, what, remedy=_BY_NAME)
 
 
 def refuse_format(path: Path, reader: Reader, head: str) -> LogError:
@@ -97,9 +108,13 @@ def refuse_format(path: Path, reader: Reader, head: str) -> LogError:
     return LogError(path, what, remedy="leave --format out, or give another one")
 
 
-def refuse_folder(path: Path, looked: Iterable[str], candidates: Iterable[Path]) -> LogError:
-    """A folder without any log that is known by its name."""
+def refuse_folder(
+    path: Path, looked: Iterable[str], candidates: Iterable[Path], closed: Iterable[Path] = ()
+) -> LogError:
+    """A folder without any log that is known by its name; ``closed`` folders may not be read."""
     names = [shown(str(p.relative_to(path))) for p in candidates]
     more = f"; files that may be logs: {', '.join(names[:8])}" if names else ""
+    shut = [shown(str(p.relative_to(path))) for p in closed]
+    more += f"; folders that could not be opened: {', '.join(shut[:4])}" if shut else ""
     what = f"the folder has no log that is known by its name (looked for {', '.join(looked)}){more}"
     return LogError(path, what, remedy="give a file of it")

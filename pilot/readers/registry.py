@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pilot.errors import LogError
@@ -16,9 +17,11 @@ from pilot.readers import (
     tfevents,
 )
 from pilot.readers.base import Reader
+from pilot.readers.ending import ENDS, ending
 from pilot.readers.folders import file_of, traces_of
 from pilot.readers.hints import hint, is_wandb_summary
 from pilot.readers.refusals import (
+    PIPE,
     kind_of,
     refuse_empty,
     refuse_format,
@@ -77,14 +80,33 @@ def _by_name(path: Path, name: str) -> Reader:
 
 def _read_file(path: Path, chosen: Reader | None) -> list[Trace]:
     if path.exists() and not path.is_file():
-        raise refuse_kind(path, "a pipe or device", FORMATS)
+        raise refuse_kind(path, PIPE)
+    with source.watched() as seen:
+        return _with_notes(_read_watched(path, chosen, seen), path, seen)
+
+
+def _with_notes(traces: list[Trace], path: Path, seen: source.Seen) -> list[Trace]:
+    """What could not be read is said of every run; how the file ends, of its last one."""
+    if seen.notes:
+        traces = [replace(trace, notes=(*seen.notes, *trace.notes)) for trace in traces]
+    reader = next((reader for reader in READERS if reader.name == traces[-1].format), None)
+    if reader is None or not seen.tail:
+        return traces
+    sniff = reader.sniff
+    end = ending(seen.tail, lambda text: sniff(text, path) >= LIKELY)
+    if end:
+        traces[-1] = replace(traces[-1], notes=(f"{ENDS}{end}", *traces[-1].notes))
+    return traces
+
+
+def _read_watched(path: Path, chosen: Reader | None, seen: source.Seen) -> list[Trace]:
     data = source.start(path)
     if not data:
-        raise refuse_empty(path)
+        raise refuse_empty(path, ", ".join(seen.notes))
     is_events = tfevents.is_event_file(path)
     kind = "" if is_events else kind_of(data)
     if kind:
-        raise refuse_kind(path, kind, FORMATS)
+        raise refuse_kind(path, kind)
     head = "" if is_events else source.head(path)
     if not is_events and not head.strip() and path.stat().st_size < len(head) + 8:
         raise refuse_empty(path)
@@ -96,7 +118,7 @@ def _read_file(path: Path, chosen: Reader | None) -> list[Trace]:
             return traces
     if chosen is not None:
         raise refuse_format(path, chosen, head)
-    raise refuse_text(path, head, READERS, hint(path, head))
+    raise refuse_text(path, head, READERS, ", ".join([*seen.notes]) or hint(path, head))
 
 
 def ranked(head: str, path: Path) -> Sequence[Reader]:

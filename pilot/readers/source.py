@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import codecs
-import gzip
+import contextlib
+import io
 import re
-import zlib
 from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
+
+from pilot.readers import gzipped
 
 HEAD_BYTES = 256 * 1024
 CHUNK_BYTES = 1 << 20
 # No trainer prints a record this long; a text without newlines must not fill the memory.
 MAX_LINE_CHARS = 1 << 20
-_GZIP = b"\x1f\x8b"
+_TAIL_CHARS = 1 << 16
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16: it begins with the same two bytes
@@ -26,7 +30,40 @@ _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[()][A-Z0-9]|[@-Z\\^_=>78c])"
 )
 
+_CUT = f"a line longer than {MAX_LINE_CHARS >> 20} MiB is cut: the rest of it is not read"
+
 _BACKSPACES = re.compile(r"\x08+")  # how Keras goes back to the start of its progress bar
+
+
+@dataclass
+class Seen:
+    """What was noticed of a file beside its lines.
+
+    ``notes``: what could not be read of it. ``tail``: its last 64 KiB of text or somewhat more.
+    """
+
+    notes: dict[str, None] = field(default_factory=dict)
+    tail: str = ""
+
+
+_SEEN: ContextVar[Seen | None] = ContextVar("seen", default=None)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Seen]:
+    """What readers within the block come upon that they themselves do not look at."""
+    seen = Seen()
+    token = _SEEN.set(seen)
+    try:
+        yield seen
+    finally:
+        _SEEN.reset(token)
+
+
+def _notice(note: str) -> None:
+    seen = _SEEN.get()
+    if seen is not None and note:
+        seen.notes[note] = None
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -34,7 +71,7 @@ def lines(path: Path) -> Iterator[str]:
 
     The encoding follows the BOM, or the NULs of UTF-16 without one; bytes that cannot be decoded
     become U+FFFD. ANSI codes are removed; the carriage returns of a progress bar end a line; a
-    line longer than ``MAX_LINE_CHARS`` is cut there. gzip is undone, as far as the file goes.
+    line longer than ``MAX_LINE_CHARS`` is cut there. gzip is undone, as far as it goes.
     Memory: one chunk and one line.
 
     Raises:
@@ -49,12 +86,22 @@ def lines(path: Path) -> Iterator[str]:
         yield from parts
         if len(rest) > MAX_LINE_CHARS:
             rest, dropping = rest[:MAX_LINE_CHARS], True
+            _notice(_CUT)
     if rest:
         yield rest
 
 
 def chunks(path: Path) -> Iterator[str]:
     r"""The decoded text of a file in pieces of about 1 MiB: lines end in ``\n``, no ANSI codes."""
+    seen, last = _SEEN.get(), ""
+    for text in _pieces(path):
+        if seen is not None:
+            seen.tail = f"{last[-_TAIL_CHARS:]}{text}" if len(text) < _TAIL_CHARS else text
+            last = seen.tail
+        yield text
+
+
+def _pieces(path: Path) -> Iterator[str]:
     with open_bytes(path) as file:
         first = _take(file, CHUNK_BYTES)
         name, skip = encoding(first)
@@ -91,29 +138,23 @@ def clean(text: str) -> str:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The bytes of a file, a gzip file's unpacked."""
+    """The bytes of a file, a gzip file's unpacked as far as it goes."""
     file = path.open("rb")
-    is_gzip = file.read(2) == _GZIP
+    is_gzip = file.read(2) == gzipped.MAGIC
     file.seek(0)
     if not is_gzip:
         return file
     file.close()
-    return cast(IO[bytes], gzip.open(path, "rb"))
+    return cast(IO[bytes], io.BufferedReader(gzipped.Unpacked(path), 1 << 18))
 
 
 def _take(file: IO[bytes], size: int) -> bytes:
-    """Up to ``size`` bytes; what can be unpacked of a gzip file that ends too early."""
-    parts: list[bytes] = []
-    while size > 0:
-        try:
-            part = file.read(min(size, 65536))
-        except (EOFError, zlib.error):
-            break
-        if not part:
-            break
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+    """Up to ``size`` bytes; a damaged gzip file's end is noticed."""
+    data = file.read(size)
+    raw = getattr(file, "raw", None)
+    if isinstance(raw, gzipped.Unpacked) and raw.note:
+        _notice(raw.note)
+    return data
 
 
 def encoding(data: bytes) -> tuple[str, int]:
@@ -163,7 +204,7 @@ def windows(path: Path, *, count: int = 16, num_bytes: int = HEAD_BYTES) -> Iter
     size = path.stat().st_size
     with path.open("rb") as file:
         first = file.read(4096)
-        if first.startswith(_GZIP) or size <= num_bytes:
+        if first.startswith(gzipped.MAGIC) or size <= num_bytes:
             return
         name, _ = encoding(first)
         places = range(1, count + 1)

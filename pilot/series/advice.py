@@ -25,7 +25,7 @@ _STEPS = Advice(
     then="change the one hyper-parameter that was confirmed",
 )
 _RUIN = Advice(
-    look_first="relative update, optimizer state",
+    look_first="what changed at that step (data, stage); relative update, optimizer state",
     test="run on from a healthy checkpoint from before the event",
     then="cure the cause, then resume from the last healthy checkpoint with its optimizer state, "
     "learning rate x 1/3 to 1/10; never keep a suspect optimizer state",
@@ -97,6 +97,17 @@ TABLE: dict[str, Advice] = {
 
 
 VARIANTS: dict[tuple[str, str], Advice] = {
+    ("grad_norm_alarm", "reacted"): Advice(
+        look_first="the batch of that step, the clip coefficient, the loss of the next steps",
+        test="replay the same batch and ordinary batches at the same weights",
+        then="repair damaged data; if ordinary batches do it too, as for spikes in a row: the "
+        "learning rate x 1/3, clipping on and off",
+    ),
+    ("no_progress", "rising"): Advice(
+        look_first="learning rate, order and mix of the data, trainable parameters",
+        test="a paired run from the start with the learning rate x 1/3",
+        then="lower the learning rate only if the paired run falls; else over-fit one small batch",
+    ),
     ("zero_loss", "precision"): Advice(
         look_first="precision and loss scale, inputs, the first values that are not finite",
         test="one batch in FP32, and the logged loss of it without the trainer's NaN filter",

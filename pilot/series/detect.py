@@ -90,7 +90,8 @@ def detect(trace: Trace) -> Diagnosis:
     if loss is not None and monitor.levelled and flat:
         event = no_progress(loss, trace.validations)
         events += [_named(event, name)] if event is not None else []
-    return diagnose(events, short=_short(trace), empty=_empty(trace))
+    found = diagnose(events, short=_short(trace), empty=_empty(trace))
+    return replace(found, levelled=monitor.levelled)
 
 
 def _named(event: Event, name: str) -> Event:

@@ -20,7 +20,7 @@ from pilot.series.limits import (
     UNIT_FLOOR,
 )
 from pilot.series.rolling import Rolling, mid
-from pilot.series.text import num, size
+from pilot.series.text import num, sigmas, size
 from pilot.series.types import FAIL, HIGH, LOSS, LOW, MEDIUM, WARN, Event
 from pilot.series.window import is_window
 
@@ -142,7 +142,7 @@ class Early:
             is_open=self._back is None,
             severity=WARN,
             confidence=many if sure else LOW,
-            size_sigma=size(rise / sigma) if sigma > 0.0 else None,
+            size_sigma=sigmas(rise, sigma, 1.0),
             size_frac=size(self._top[0] / self._reference - 1.0),
             detail=f"loss {num(self._reference)} near the start, {num(self._top[0])} at step "
             f"{self._top[1]}, {end}",

@@ -74,7 +74,8 @@ class Episode:
         self.reaction = max(self.reaction, grad.peak)
         if loss >= self.peak:
             self.peak, self.peak_step = loss, step
-            self.lead = None if grad.since is None else step - grad.since
+        if self.seen == 1:
+            self.lead = grad.lead(step)
         if high(loss, self.base):
             self.last_high, self.calm, self.calm_step = step, 0, None
             self.run += 1

@@ -17,6 +17,7 @@ from pilot.series.limits import (
     GRAD_RISE,
     GRAD_TINY,
     GRAD_WINDOW,
+    HELD,
     HUGE,
     REACT_FRAC,
     SPIKE_SIGMA,
@@ -24,6 +25,8 @@ from pilot.series.limits import (
 from pilot.series.rolling import Rolling
 from pilot.series.text import num, percent, size
 from pilot.series.types import GRAD_NORM, HIGH, LOW, MEDIUM, NOTE, WARN, Event
+
+REACTED = "reacted"  # the hint of an alarm that the loss followed
 
 
 class GradNorm:
@@ -36,10 +39,10 @@ class GradNorm:
     end, ``fewnorms``); not where
     the median is below 1e-6 of the largest median so far (memorised, or a series of zeros). Norms
     above 4 x the median within eight records of each other are one event. Non-finite norms are not
-    seen here (``nonfinite``). Constant series: nothing. Off without a level of the loss
-    (reinforcement learning). Cost: one sorted window a step. Source: grad norm of a 176B run rises
-    0.24, 0.95, 2.4, 16, 145, 960 in the five steps before its loss does; alone, ratios above 10
-    are harmless on 84 of 25,700 records.
+    seen here (``nonfinite``). Constant series: nothing. Without a level of the loss (reinforcement
+    learning) only five in a row above 10 are a note. Cost: one sorted window a step. Source: grad
+    norm of a 176B run rises 0.24, 0.95, 2.4, 16, 145, 960 in the five steps before its loss does;
+    alone, ratios above 10 are harmless on 84 of 25,700 records.
     """
 
     def __init__(self, book: Book) -> None:
@@ -51,15 +54,24 @@ class GradNorm:
         self._quiet = self._records = self._alarms = self._reactions = 0
         self._ratio_now = 0.0
         self._first: list[tuple[int, float]] = []
+        self._held = 0
+        self._base, self._calm, self._long = math.inf, 0, 0
         self.peak = 0.0
         self.since: int | None = None
 
     def update(self, step: int, grad_norm: float | None, levelled: bool) -> None:
-        """Judge one norm. ``since`` and ``peak``: start and largest ratio of what is open."""
+        """Judge one norm. ``peak``: the largest ratio of what is open.
+
+        ``since``: the start of the present stretch of high norms. It goes on while norms are above
+        4 x the median that was frozen at its start, for at most 64 records: the moving median
+        follows a rise that stays within 32.
+        """
         if self._key is not None:
             self._quiet += 1
             if self._quiet > GRAD_REACH:
-                self._key, self.since, self.peak = None, None, 0.0
+                self._key, self.peak = None, 0.0
+        if self.since is not None:
+            self._stretch(grad_norm)
         if grad_norm is None or not math.isfinite(grad_norm):
             return
         self._records += 1
@@ -75,32 +87,65 @@ class GradNorm:
                 self._ratio_now = min(grad_norm / middle, HUGE)
                 if levelled:
                     self._judge(step, grad_norm)
+                else:
+                    self._hold(step)
+            else:
+                self._held = 0
         window.push(grad_norm)
         self._last = (self._last[1], grad_norm)
+
+    def _stretch(self, grad_norm: float | None) -> None:
+        self._long += 1
+        high = grad_norm is not None and grad_norm > GRAD_REACTION * self._base
+        self._calm = 0 if high else self._calm + 1
+        if self._calm > GRAD_REACH or self._long > GRAD_WINDOW:
+            self.since = None
+
+    def lead(self, step: int) -> int | None:
+        """By how many steps a stretch of high norms that goes on began before ``step``."""
+        return None if self.since is None or self.since > step else step - self.since
+
+    def _hold(self, step: int) -> None:
+        """Without a level of the loss: a note for five norms in a row above 10 x the median."""
+        self._held = self._held + 1 if self._ratio_now > GRAD_RATIO else 0
+        if self._key is not None:
+            self._extend(step)
+        elif self._held == HELD:
+            self._open(step)
 
     def _judge(self, step: int, grad_norm: float) -> None:
         before, last = self._last
         rising = grad_norm >= GRAD_RISE * last and last >= GRAD_RISE * before
         if self._key is not None:
-            self._quiet = 0
-            self.peak = max(self.peak, self._ratio_now)
-            event = self._book.get(self._key)
-            detail = event.detail if event.severity == WARN else self._sentence()
-            self._book.change(self._key, last_step=step, size_frac=size(self.peak), detail=detail)
+            self._extend(step)
         elif self._ratio_now > GRAD_RATIO or rising:
-            self._quiet, self.peak = 0, self._ratio_now
-            event = Event(
-                kind="grad_norm_alarm",
-                series=GRAD_NORM,
-                first_step=step,
-                last_step=step,
-                severity=NOTE,
-                confidence=MEDIUM if self._ratio_now > GRAD_RATIO else LOW,
-                size_frac=size(self.peak),
-                detail=self._sentence(),
-            )
-            self._key, self.since = self._book.open(event), step
-            self._alarms += 1
+            self._open(step)
+
+    def _extend(self, step: int) -> None:
+        assert self._key is not None
+        self._quiet = 0
+        self.peak = max(self.peak, self._ratio_now)
+        event = self._book.get(self._key)
+        detail = event.detail if event.severity == WARN else self._sentence()
+        self._book.change(self._key, last_step=step, size_frac=size(self.peak), detail=detail)
+
+    def _open(self, step: int) -> None:
+        self._quiet, self.peak = 0, self._ratio_now
+        event = Event(
+            kind="grad_norm_alarm",
+            series=GRAD_NORM,
+            first_step=step,
+            last_step=step,
+            severity=NOTE,
+            confidence=MEDIUM if self._ratio_now > GRAD_RATIO else LOW,
+            size_frac=size(self.peak),
+            detail=self._sentence(),
+        )
+        self._key = self._book.open(event)
+        self._alarms += 1
+        if self.since is None:
+            self.since, self._base = step, self._window.median()
+            self._calm = self._long = 0
 
     def react(self, step: int, loss: float, reading: Reading) -> None:
         """The loss of the same record: does it react to an open event of the norm?"""
@@ -117,6 +162,7 @@ class GradNorm:
                 self._key,
                 severity=WARN,
                 confidence=HIGH,
+                hint=REACTED,
                 size_sigma=size(excess / reading.sigma),
                 last_step=step,
                 grad_norm_lead_steps=max(step - event.first_step, 0),

@@ -71,6 +71,13 @@ FEW_NORMS = (6, 19)  # grad norms; above GRAD_MIN their own median judges
 FEW_NORMS_RATIO = 20.0  # x the median of the others: twice GRAD_RATIO, the median is loose
 FEW_NORMS_GROWTH = 10.0  # last third x first
 
+# --- a loss without a level (objective.py, gradnorm.py, zero.py)
+POLICY_RECORDS, POLICY_SHARE = 3, 0.10  # records at or below 0: half of those of a policy loss are
+POLICY_START = 16  # first records in which zeros count: nothing is learned to 0.0000 so fast
+HELD = 5  # grad norms in a row above GRAD_RATIO: a policy's single pops are its noise
+HELD_ZEROS = 64  # records of loss 0 and gradient 0: a few batches of equal rewards are normal
+ALL_ZEROS = 16  # the same from the first record on
+
 # --- non-finite and dead (nonfinite.py, zero.py)
 SKIP_FRAC = 0.02  # of the records: gradient overflows an fp16 scaler is expected to skip
 SKIP_COUNT = 4  # so many are always allowed: 2 of 9 in a healthy excerpt
@@ -114,6 +121,7 @@ PROGRESS_RECORDS = 30  # before "no progress" can be said
 PROGRESS_ERRORS = 2.0  # standard errors
 PROGRESS_FRAC = 0.10  # of the level: a larger fall may still hide in the noise
 WORSE_FRAC = 0.05  # of the lowest validation: runs called fine rise 1.7 %, over-fitted ones 12 %
+RISEN_FRAC = 0.10  # of the lowest: for a note where there are too few validations for the above
 WORSE_SIGMA = 3.0  # of the validation's own noise
 FLAT_FRAC = 0.01  # of the first validation: less is no improvement
 FALL_FRAC = 0.05  # of the training loss: that it must have fallen meanwhile

@@ -18,6 +18,7 @@ from pilot.series.regret import Regret
 from pilot.series.shift import Shift
 from pilot.series.slow import Slow
 from pilot.series.spikes import Spikes
+from pilot.series.staying import Staying
 from pilot.series.types import FAIL, NOTE, Event
 from pilot.series.zero import Zero
 
@@ -51,12 +52,14 @@ class Monitor:
         self._nonfinite = NonFinite(book, levelled=self._objective.levelled)
         self._zero = Zero(book)
         self._early = Early(book)
-        self._spikes = Spikes(book)
-        self._shift = Shift(book)
+        self._staying = Staying(book)
+        self._spikes = Spikes(book, self._staying)
+        self._shift = Shift(book, self._staying)
         self._slow = Slow(book)
         self._regret = Regret(book)
         self._grad = GradNorm(book)
         self._trend = GradTrend(book)
+        self._finite = 0
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -84,7 +87,8 @@ class Monitor:
         if loss is not None and math.isfinite(loss):
             if not -HUGE <= loss <= HUGE:
                 loss = HUGE if loss > 0.0 else -HUGE
-            if loss <= 0.0 and objective.see(loss, point.grad_norm):
+            self._finite += 1
+            if loss <= 0.0 and objective.see(loss, point.grad_norm, self._finite):
                 self._void()
             if not self._dead(point, loss) and objective.levelled:
                 self._judge(point, loss)
@@ -108,7 +112,7 @@ class Monitor:
             spikes.update(step, loss, reading, self._grad)
             episode = spikes.current
             if episode is None or shift.current is not None:
-                shift.update(step, loss, reading, spikes.rate)
+                shift.update(step, loss, reading, spikes.rate, self._grad)
             elif episode.seen <= EVENT_WINDOW and shift.burst(step, loss, reading):
                 spikes.burst()
             if loss - reading.level >= REACT_FRAC * reading.unit and (
@@ -116,6 +120,8 @@ class Monitor:
             ):
                 self._grad.react(step, loss, reading)
         self._learn(loss)
+        if self._staying.open:
+            self._staying.update(step, level.reading.level)
         if level.records <= REGRET_MAX:
             self._regret.update(step, loss)
         self._slow.update(step, loss, level.reading)
@@ -147,6 +153,7 @@ class Monitor:
             if event.kind in _OF_LEVEL and event.severity != NOTE:
                 self._book.change(key, severity=NOTE, is_open=False)
         self._spikes.current = self._shift.current = None
+        self._staying.open.clear()
         self._nonfinite.levelled = False
 
     def finish(self) -> tuple[Event, ...]:
@@ -158,6 +165,7 @@ class Monitor:
             self._early.finish()
             self._spikes.finish()
             self._shift.finish()
+            self._staying.finish()
             self._grad.finish()
             if all(event.severity != FAIL for event in self._book.events()):
                 self._regret.finish(self._level.reading, window=self._early.window)

@@ -15,10 +15,11 @@ from pilot.series.limits import (
     SAME_DIGITS,
     SAME_RECORDS,
 )
-from pilot.series.text import num, size
+from pilot.series.text import num, sigmas, size
 from pilot.series.types import HIGH, LOSS, LOW, MEDIUM, NOTE, WARN, Event, Series
 from pilot.series.window import is_window
 
+RISING = "rising"  # the hint of a loss that did not stay but rose
 _NOISE = 1.4826 * 2.0**-0.5
 _MEDIAN_ERROR = 1.2533
 Floats = npt.NDArray[np.float64]
@@ -70,7 +71,8 @@ def _flat(values: Floats, steps: Steps) -> Event | None:
     d = median of the first quarter - median of the last, e = 1.2533 s sqrt(8 / n) its error, s =
     1.4826 median|difference| / sqrt 2. No progress: d < 2 e, d + 2 e < 10 % of the level (a larger
     fall cannot hide in the noise), and the median of the first three records less than 2 e + s +
-    3 % above the last quarter. Needs 30 finite records. A constant series makes no progress. In a
+    3 % above the last quarter; nor did the loss fall early (``_fell``). Hint ``rising``: -d above
+    2 e and 2 % of the level. Needs 30 finite records. A constant series makes no progress. In a
     window of a run nothing is known of what came before: a note, and none if it rises by 10 %.
     """
     n = len(values)
@@ -84,7 +86,7 @@ def _flat(values: Floats, steps: Steps) -> Event | None:
     start = float(np.median(values[:3])) - last
     if level == 0.0 or fall >= max(margin, 0.005 * level) or fall + margin >= PROGRESS_FRAC * level:
         return None
-    if start > margin + 0.03 * level + noise:
+    if start > margin + 0.03 * level + noise or _fell(values, last, noise):
         return None
     window = is_window(int(steps[0]), int(np.median(np.diff(steps))))
     if window and -fall > PROGRESS_FRAC * level:
@@ -97,11 +99,27 @@ def _flat(values: Floats, steps: Steps) -> Event | None:
         last_step=int(steps[-1]),
         severity=NOTE if window else WARN,
         confidence=HIGH if n >= 100 else MEDIUM if margin < 0.05 * level else LOW,
-        size_sigma=size(-fall / noise) if noise > 0.0 else None,
+        hint=RISING if -fall >= max(margin, 0.02 * level) else "",
+        size_sigma=sigmas(-fall, noise, level),
         size_frac=size(-fall / level),
         detail=f"median loss {num(first)} in the first quarter, {num(last)} in the last "
         f"({n} records){where}",
     )
+
+
+def _fell(values: Floats, last: float, noise: float) -> bool:
+    """Whether the loss fell in its first records and is flat since: that was progress.
+
+    The median of the first 4, 8, 16 ... (of at most an eighth of all) is above ``last`` by 3 of its
+    errors, 1.2533 s / sqrt count, and 3 %.
+    """
+    count = 4
+    while count <= len(values) // 8:
+        error = _MEDIAN_ERROR * noise * count**-0.5
+        if float(np.median(values[:count])) - last > max(3.0 * error, 0.03 * abs(last)):
+            return True
+        count *= 2
+    return False
 
 
 def _improves(series: Series) -> bool:

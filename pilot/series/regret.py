@@ -13,7 +13,7 @@ from pilot.series.limits import (
     REGRET_MIN,
 )
 from pilot.series.rolling import mid
-from pilot.series.text import num, percent, size
+from pilot.series.text import num, percent, sigmas, size
 from pilot.series.types import FAIL, LOSS, MEDIUM, Event
 
 _NOISE = 1.4826 * 2.0**-0.5
@@ -66,7 +66,7 @@ class Regret:
             is_open=True,
             severity=FAIL,
             confidence=MEDIUM,
-            size_sigma=size((blocks[-1] - low) / noise) if noise > 0.0 else None,
+            size_sigma=sigmas(blocks[-1] - low, noise, reading.unit),
             size_frac=size((blocks[-1] - low) / reading.unit),
             detail=f"loss {num(low)} at best, {num(blocks[-1])} at the end "
             f"({percent((blocks[-1] - low) / reading.unit)})",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pilot.series.book import Book
 from pilot.series.confidence import confidence
+from pilot.series.gradnorm import GradNorm
 from pilot.series.level import Reading
 from pilot.series.limits import (
     BLOCK,
@@ -30,6 +31,7 @@ from pilot.series.limits import (
     STEADY_LIMIT,
 )
 from pilot.series.rolling import Rolling, mid
+from pilot.series.staying import Staying
 from pilot.series.text import num, percent, size
 from pilot.series.types import FAIL, LOSS, NOTE, WARN, Event
 
@@ -45,6 +47,7 @@ class Rise:
     first_step: int
     base: Reading
     peak: float
+    lead: int | None = None
     seen: int = 0
     values: deque[float] = field(default_factory=lambda: deque(maxlen=BLOCK))
     steps: deque[int] = field(default_factory=lambda: deque(maxlen=BLOCK))
@@ -98,8 +101,8 @@ class Shift:
     sums on healthy steps.
     """
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, book: Book, staying: Staying) -> None:
+        self._book, self._stays = book, staying
         self._lag: deque[float] = deque()
         self._reference = Rolling(CUSUM_REFERENCE)
         self._sums = (
@@ -137,8 +140,11 @@ class Shift:
         self._lag.clear()
         self._reference.clear()
 
-    def update(self, step: int, loss: float, reading: Reading, rate: float) -> None:
-        """Judge one record; ``rate``: the share of high records in the run so far (``spikes``)."""
+    def update(self, step: int, loss: float, reading: Reading, rate: float, grad: GradNorm) -> None:
+        """Judge one record; ``rate``: the share of high records in the run so far (``spikes``).
+
+        ``grad`` has seen the record's grad norm already.
+        """
         if self.current is not None:
             self._follow(self.current, step, loss)
             return
@@ -153,15 +159,15 @@ class Shift:
             if one is burst and not burst.value and rate > BURST_RATE:
                 continue
             if one.add(step, loss, z):
-                self._open(step, one, replace(reading, level=base))
+                self._open(step, one, replace(reading, level=base), grad)
                 return
 
     def _zero(self) -> None:
         for one in self._sums:
             one.clear()
 
-    def _open(self, step: int, one: Sum, base: Reading) -> None:
-        rise = Rise(-1, one.start, base, max(one.losses))
+    def _open(self, step: int, one: Sum, base: Reading, grad: GradNorm) -> None:
+        rise = Rise(-1, one.start, base, max(one.losses), grad.lead(one.start))
         rise.values.extend(one.losses[-BLOCK:])
         rise.steps.append(step)
         rise.key = self._book.open(self._event(rise, "level_shift", WARN))
@@ -180,6 +186,7 @@ class Shift:
         base = rise.base
         if excess >= max(LARGE_FRAC * base.unit, 2.0 * base.sigma):
             self._book.put(rise.key, self._event(rise, "never_recovers", FAIL, closed=True))
+            self._stays.add(rise.key, base)
         elif excess >= max(SHIFT_FRAC * base.unit, _SURE * _BLOCK_ERROR * base.sigma):
             self._book.put(rise.key, self._event(rise, "level_shift", WARN, closed=True))
         else:
@@ -225,6 +232,7 @@ class Shift:
             confidence=confidence(base.records, sigmas * len(rise.values) ** 0.5, QUICK_LIMIT),
             size_sigma=size(sigmas),
             size_frac=size(excess / base.unit),
+            grad_norm_lead_steps=rise.lead,
             detail=f"loss {num(base.level)} to {num(now)} ({percent(excess / base.unit)}) "
             f"between steps {rise.first_step} and {rise.steps[-1]}",
         )

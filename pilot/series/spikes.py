@@ -26,8 +26,9 @@ from pilot.series.limits import (
     WORSE_THAN_START,
 )
 from pilot.series.rolling import mid
+from pilot.series.staying import Staying
 from pilot.series.text import size
-from pilot.series.types import FAIL, LOSS, NOTE, WARN, Event
+from pilot.series.types import FAIL, LOSS, LOW, NOTE, WARN, Event
 
 
 class Spikes:
@@ -47,7 +48,7 @@ class Spikes:
     - Not ended after 64 records: ``never_recovers`` when the median of 16 is 10 % of the unit above
       m, else ``level_shift``. The level is then seeded again, so that
       later events are seen; a late return (of the median of 16, to max(s, 2 %)) within 256 records
-      still makes it ``consecutive_spikes``.
+      still makes it ``consecutive_spikes``. ``staying`` follows how long it lasts.
 
     A single spike is a note; a warning from 100 % of the unit, 3 x the limit, twice the largest
     single spike before it, and 1.25 x the first level on (the latter not for two records next to
@@ -58,8 +59,8 @@ class Spikes:
     ``level``. Cost: a few comparisons a step, while an event is open a median of 16.
     """
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, book: Book, staying: Staying) -> None:
+        self._book, self._stays = book, staying
         self._watched: list[Episode] = []
         self._highs = self._records = 0
         self._largest = 0.0
@@ -101,6 +102,7 @@ class Spikes:
             return None
         self.current, self.closed = None, "never_recovers"
         self._watched.append(episode)
+        self._stays.add(episode.key, episode.base)
         return list(episode.values)
 
     def _open(self, step: int, loss: float, reading: Reading, grad: GradNorm) -> None:
@@ -176,7 +178,10 @@ class Spikes:
         calm = episode.calm >= (1 if kind == "single_spike" else CALM_RUN)
         back = episode.calm_step if calm and episode.seen <= EVENT_WINDOW else None
         undecided = back is None or episode.calm < CALM_RUN
-        self._book.put(episode.key, self._event(episode, kind, back=back, undecided=undecided))
+        event = self._event(episode, kind, back=back, undecided=undecided)
+        if back is None and episode.seen < CALM_RUN:  # the log ends with it
+            event = replace(event, confidence=LOW)
+        self._book.put(episode.key, event)
 
     def _severity(self, episode: Episode, kind: str, part: float) -> str:
         if kind == "never_recovers":
@@ -198,7 +203,8 @@ class Spikes:
         part = (episode.peak - base.level) / base.unit
         severity = self._severity(episode, kind, part)
         last = episode.last_high if kind == "single_spike" or back else episode.steps[-1]
-        sure = confidence(base.records, sigmas, limit(base), episode.reaction)
+        stays = JUDGE_AFTER if episode.judged else 0  # records that say the same
+        sure = confidence(base.records + stays, sigmas, limit(base), episode.reaction)
         return Event(
             kind=kind,
             series=LOSS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pilot.series.limits import HIGH_SIGMA, LARGE_FRAC
 from pilot.series.types import ALARM_STATES, FAIL, GRAD_NORM, LOW, NOTE, SKIPPED, Diagnosis, Event
@@ -56,6 +56,7 @@ _KINDS = (
     "single_spike",
     "grad_norm_alarm",
 )
+_STAYING = ("never_recovers", "early_damage", "slow_divergence")
 _ORDER = ("dead", "diverged", "unstable", "overfitting", "no_progress")
 
 
@@ -64,19 +65,35 @@ def diagnose(events: Sequence[Event], *, short: bool, empty: bool) -> Diagnosis:
 
     Among the events that make the same state: fail before warn, then by kind (a dead or
     non-finite loss, one that never recovers, damage at the start, slow divergence, spikes, the grad
-    norm), then the larger in sigmas, then the earlier. ``short``: too few records to call healthy;
-    ``empty``: no record at all.
+    norm), then the larger in sigmas, then the earlier. Of one kind that stays (never recovers,
+    damage at the start, slow divergence) the earliest with half the sigmas of the largest: later
+    ones are the same rise going on, smaller ones before it only announced it.
+
+    ``short``: too few records to call healthy; ``empty``: no record at all.
     """
     ordered = tuple(sorted(events, key=lambda event: event.first_step))
     for state in _ORDER:
         places = [i for i, event in enumerate(ordered) if state_of(event) == state]
         if places:
-            main = min(places, key=lambda i: _rank(ordered[i]))
+            main = min(places, key=_ranker(ordered, places))
             return Diagnosis(state=state, alarm=state in ALARM_STATES, events=ordered, main=main)
     state = "unreadable" if empty else "too_short" if short else "healthy"
     return Diagnosis(state=state, alarm=False, events=ordered)
 
 
-def _rank(event: Event) -> tuple[bool, int, float, int]:
-    place = _KINDS.index(event.kind) if event.kind in _KINDS else len(_KINDS)
-    return (event.severity != FAIL, place, -(event.size_sigma or 0.0), event.first_step)
+def _ranker(
+    events: Sequence[Event], places: Sequence[int]
+) -> Callable[[int], tuple[bool, int, float, int]]:
+    largest: dict[str, float] = {}
+    for event in (events[i] for i in places):
+        largest[event.kind] = max(largest.get(event.kind, 0.0), event.size_sigma or 0.0)
+
+    def rank(place: int) -> tuple[bool, int, float, int]:
+        event = events[place]
+        kind = _KINDS.index(event.kind) if event.kind in _KINDS else len(_KINDS)
+        sigmas = event.size_sigma or 0.0
+        if event.kind in _STAYING and event.recovered_step is None:
+            sigmas = min(sigmas, 0.5 * largest[event.kind])  # from half the largest on alike
+        return (event.severity != FAIL, kind, -sigmas, event.first_step)
+
+    return rank

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+NO_NOISE = 1e-4  # of the level: rounding leaves so much, and less is no noise to measure with
+
 
 def num(value: float) -> str:
     """Three significant digits."""
@@ -15,6 +17,11 @@ def percent(part: float) -> str:
     shown = 100.0 * part
     digits = 0 if abs(shown) >= 10.0 else 1
     return f"{shown:+.{digits}f} %"
+
+
+def sigmas(value: float, noise: float, unit: float) -> float | None:
+    """``value`` in ``noise``; null where the noise is below 0.01 % of ``unit``: not known, or 0."""
+    return size(value / noise) if noise > NO_NOISE * abs(unit) and noise > 0.0 else None
 
 
 def size(value: float) -> float | None:

@@ -87,7 +87,8 @@ class Event:
     meaning for the kind). ``is_open``: the series ended before the kind could be decided for good.
     ``size_sigma`` is the size in robust standard deviations of the series' own noise, ``size_frac``
     as a fraction of the level before it. ``grad_norm_lead_steps``: by how many steps a reaction of
-    the gradient norm came before the peak of the loss (null: no gradient norm, or no reaction).
+    the gradient norm came before the first high record of the loss (null: no gradient norm, or no
+    reaction up to then).
     ``hint`` chooses a variant of the kind's row in the decision table (``advice``).
     """
 
@@ -111,10 +112,13 @@ class Diagnosis:
     """The events of a trace, in order of first step, and what they amount to.
 
     ``state`` is one of ``STATES``; ``alarm`` is true exactly for ``ALARM_STATES``. ``main`` is the
-    index in ``events`` of the one that decides the state (null: none).
+    index in ``events`` of the one that decides the state (null: none). Not ``levelled``: the loss
+    has no level to compare with (a policy loss: by the objective, or by its zeros and negative
+    values), so spikes, shifts and trends were not looked for; only what is not finite or dead.
     """
 
     state: str
     alarm: bool
     events: tuple[Event, ...] = ()
     main: int | None = None
+    levelled: bool = True

@@ -12,11 +12,12 @@ from pilot.series.limits import (
     FALL_FRAC,
     FLAT_FRAC,
     HUGE,
+    RISEN_FRAC,
     UNIT_FLOOR,
     WORSE_FRAC,
     WORSE_SIGMA,
 )
-from pilot.series.text import num, percent, size
+from pilot.series.text import num, percent, sigmas, size
 from pilot.series.types import FAIL, HIGH, LOW, MEDIUM, NOTE, WARN, Event, Series
 
 Floats = npt.NDArray[np.float64]
@@ -42,8 +43,8 @@ def primary(validations: Mapping[str, Series]) -> str | None:
 def judge(validations: Mapping[str, Series], loss: Series | None) -> list[Event]:
     """The events of all sets; those of sets other than the primary one are notes.
 
-    Non-finite validations are left out of the comparison. Constant sets are flat. See ``_worse``
-    and ``_flat``. Cost: a few passes over each set.
+    Non-finite validations are left out of the comparison. Constant sets are flat. See ``_worse``,
+    ``_flat`` and ``_risen``. Cost: a few passes over each set.
     """
     main = primary(validations)
     events: list[Event] = []
@@ -55,7 +56,11 @@ def judge(validations: Mapping[str, Series], loss: Series | None) -> list[Event]
         steps, values = series.steps[fine], np.clip(series.values[fine], -HUGE, HUGE)
         if len(values) < 3:
             continue
-        event = _worse(name, steps, values, severity) or _flat(name, steps, values, loss, severity)
+        event = (
+            _worse(name, steps, values, severity)
+            or _flat(name, steps, values, loss, severity)
+            or _risen(name, steps, values)
+        )
         if event is not None:
             events.append(event)
     return events
@@ -87,13 +92,14 @@ def _noise(values: Floats) -> float:
 def _worse(name: str, steps: npt.NDArray[np.int64], values: Floats, severity: str) -> Event | None:
     """The median of the last (up to three) validations is 5 % and 3 sigma above the lowest.
 
-    At least two after the lowest; percent of max(|lowest|, 0.1 x the first).
+    At least two after the lowest; percent of max(|lowest|, 0.25 x the first). The size of the event
+    is that of the last one.
     """
     place = int(np.argmin(values))
     after = values[place + 1 :]
     if len(after) < 2:
         return None
-    low, end = float(values[place]), float(np.median(after[-3:]))
+    low, end, last = float(values[place]), float(np.median(after[-3:])), float(values[-1])
     unit = max(abs(low), UNIT_FLOOR * abs(float(values[0])))
     noise = _noise(values)
     rise = end - low
@@ -107,10 +113,40 @@ def _worse(name: str, steps: npt.NDArray[np.int64], values: Floats, severity: st
         last_step=int(steps[-1]),
         severity=severity,
         confidence=HIGH if large and len(after) >= 3 else MEDIUM if large else LOW,
-        size_sigma=size(rise / noise) if noise > 0.0 else None,
-        size_frac=size(rise / unit),
+        size_sigma=sigmas(last - low, noise, unit),
+        size_frac=size((last - low) / unit),
+        detail=f"lowest {num(low)} at step {steps[place]}, {num(last)} at the end "
+        f"({percent((last - low) / unit)})",
+    )
+
+
+def _risen(name: str, steps: npt.NDArray[np.int64], values: Floats) -> Event | None:
+    """Too few to be certain: a note when the last is 10 % above the lowest, in one climb.
+
+    Every validation after the lowest above the one before, the last above all but the first, and
+    the rise more than 3 x the smallest of the last three moves before the lowest: their noise, as
+    far as so few tell. It stays open: nothing is known of what follows.
+    """
+    place = int(np.argmin(values))
+    before, after = values[: place + 1], values[place:]
+    low, end = float(values[place]), float(values[-1])
+    unit = max(abs(low), UNIT_FLOOR * abs(float(values[0])))
+    noise = float(np.min(np.abs(np.diff(before))[-3:])) if place else 0.0
+    if unit == 0.0 or end - low < RISEN_FRAC * unit or end - low <= WORSE_SIGMA * noise:
+        return None
+    if (np.diff(after) <= 0.0).any() or end <= float(np.max(values[1:-1])):
+        return None
+    return Event(
+        kind="validation_worsening",
+        series=series_name(name),
+        first_step=int(steps[place]),
+        last_step=int(steps[-1]),
+        is_open=True,
+        severity=NOTE,
+        confidence=LOW,
+        size_frac=size((end - low) / unit),
         detail=f"lowest {num(low)} at step {steps[place]}, {num(end)} at the end "
-        f"({percent(rise / unit)})",
+        f"({percent((end - low) / unit)}); too few validations to be certain",
     )
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,32 @@ def test_a_store_that_is_not_there_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="there is no tracking store"):
         read(Path("mlflow:0123"), tracking_uri=f"sqlite:///{tmp_path}/none.db")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_store_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(LogError, match="here is neither mlflow.db nor mlruns"):
+        read(Path("mlflow:0123"))
+    with pytest.raises(LogError, match="there is no such folder: nowhere"):
+        read(Path("mlflow:0123"), tracking_uri="nowhere")
+    (tmp_path / "empty.db").touch()
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as base:
+        base.execute("create table mine (a)")
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    for name in sizes:
+        with pytest.raises(LogError, match="there is no tracking store"):
+            read(Path("mlflow:0123"), tracking_uri=f"sqlite:///{name}")
+    assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == sizes
+
+
+def test_a_run_of_a_folder_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metric(tmp_path / RUN / "metrics/loss", [3.0, 2.0, 1.0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for uri in (None, "mlruns", f"file://{tmp_path}/mlruns"):
+        (trace,) = read(Path("mlflow:abc"), tracking_uri=uri)
+        assert trace.train["loss"].values.tolist() == [3.0, 2.0, 1.0]
+    for run_id in ("abd", "*", ".."):
+        with pytest.raises(LogError, match="there is no run .* in the folder mlruns"):
+            read(Path(f"mlflow:{run_id}"), tracking_uri="mlruns")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import subprocess
 import sys
 import zipfile
@@ -76,6 +78,21 @@ def test_files_of_other_kinds(tmp_path: Path) -> None:
     assert "is a ZIP archive" in refused(tmp_path / "model.pt")
     np.save(tmp_path / "a.npy", np.zeros(3))
     assert "is a NumPy array" in refused(tmp_path / "a.npy")
+
+
+def test_packed_files_and_formats_named_once(tmp_path: Path) -> None:
+    (tmp_path / "a.xz").write_bytes(lzma.compress(LINES.encode()))
+    (tmp_path / "a.bz2").write_bytes(bz2.compress(LINES.encode()))
+    assert "is packed by xz, which" in refused(tmp_path / "a.xz")
+    assert refused(tmp_path / "a.bz2").endswith("remedy: unpack it first")
+    (tmp_path / "notes.txt").write_text("nothing of the kind\n")
+    text = refused(tmp_path / "notes.txt")
+    assert text.count("nanochat") == 1 and text.count("tensorboard") == 1
+
+
+def test_folders_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
+    error = refusals.refuse_folder(tmp_path, ["a.log"], [], [tmp_path / "secret"])
+    assert "folders that could not be opened: secret" in str(error)
 
 
 def test_a_given_format(tmp_path: Path) -> None:

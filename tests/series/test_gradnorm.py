@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pilot.series import detect
+from pilot.series import advice, detect
 from pilot.series.monitor import Monitor
 from pilot.series.point import Point
 from tests.series.make import healthy, of_kind, trace
@@ -80,6 +80,44 @@ def test_off_for_reinforcement_learning() -> None:
     norms = np.ones(200)
     norms[100] = 500.0
     assert detect(trace(healthy(200), norms, objective="rl")).events == ()
+
+
+def test_without_a_level_a_norm_that_stays_high_is_a_note() -> None:
+    rng = np.random.default_rng(2)
+    loss, norms = 0.02 * rng.standard_normal(200), 0.3 * np.exp(0.2 * rng.standard_normal(200))
+    norms[120:] *= 40.0
+    found = detect(trace(loss, norms, objective="rl"))
+    (event,) = found.events
+    assert (event.kind, event.severity, event.first_step) == ("grad_norm_alarm", "note", 125)
+    assert (found.state, found.levelled) == ("healthy", False)
+
+
+def test_the_lead_is_measured_at_the_first_high_record() -> None:
+    for lead in (0, 5, 29, 40):
+        rng = np.random.default_rng(lead)
+        norms, loss = 0.4 * np.exp(0.1 * rng.standard_normal(400)), healthy(400, seed=lead)
+        norms[250 - lead :] *= 20.0
+        loss[250:] *= 2.4
+        (event,) = of_kind(detect(trace(loss, norms)), "never_recovers")
+        assert (event.first_step, event.grad_norm_lead_steps) == (251, lead)
+
+
+def test_no_lead_of_a_jump_that_is_over_long_ago_or_comes_after() -> None:
+    for at in (200, 252):
+        norms, loss = np.ones(400), healthy(400)
+        norms[at] = 20.0
+        loss[250:] *= 2.4
+        (event,) = of_kind(detect(trace(loss, norms)), "never_recovers")
+        assert event.grad_norm_lead_steps is None
+
+
+def test_an_alarm_that_the_loss_followed_has_its_own_advice() -> None:
+    norms, loss = np.ones(300), healthy(300)
+    norms[200], loss[201] = 30.0, 2.0 * loss[201]
+    (event,) = of_kind(detect(trace(loss, norms)), "grad_norm_alarm")
+    assert (event.severity, event.hint) == ("warn", "reacted")
+    assert advice(event.kind).then.startswith("nothing")
+    assert not advice(event.kind, event.hint).then.startswith("nothing")
 
 
 def test_a_norm_that_grows_while_the_loss_does_not_fall() -> None:

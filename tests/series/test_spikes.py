@@ -60,6 +60,32 @@ def test_a_jump_that_stays_never_recovers() -> None:
     assert not event.is_open
 
 
+def test_an_event_that_stays_lasts_as_long_as_the_loss_is_high() -> None:
+    loss = healthy(900)
+    loss[200:] *= 1.8
+    (event,) = of_kind(detect(trace(loss)), "never_recovers")
+    assert (event.first_step, event.last_step) == (201, 900)
+    loss = healthy(900)
+    loss[200:700] *= 1.8
+    (event,) = of_kind(detect(trace(loss)), "never_recovers")
+    assert event.last_step == pytest.approx(700, abs=10)
+    assert event.recovered_step is None
+
+
+def test_an_early_jump_that_stays_is_sure() -> None:
+    loss = np.concatenate([healthy(13), np.full(300, 8.0) + 0.2 * healthy(300, noise=0.2)])
+    (event,) = of_kind(detect(trace(loss)), "never_recovers")
+    assert (event.first_step, event.confidence) == (14, "high")
+
+
+def test_a_spike_at_the_last_record_is_not_sure() -> None:
+    loss = healthy(200)
+    loss[-1] = 12.0
+    event = main_event(detect(trace(loss)))
+    assert (event.kind, event.first_step, event.confidence) == ("single_spike", 200, "low")
+    assert event.is_open and event.recovered_step is None
+
+
 def test_a_late_return_turns_never_recovers_into_spikes() -> None:
     loss = healthy(600)
     loss[200:330] *= 1.8

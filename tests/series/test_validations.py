@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
-from pilot.series import detect
+from pilot.series import advice, detect
 from pilot.series.state import diagnose
+from pilot.series.text import sigmas
 from pilot.series.types import ALARM_STATES, KINDS, Event, Series
 from pilot.series.validations import primary, series_name
 from tests.series.make import healthy, main_event, of_kind, series, trace
@@ -27,7 +29,7 @@ def test_a_rising_validation_is_over_fitting() -> None:
     assert (found.state, found.alarm) == ("overfitting", False)
     assert (event.kind, event.series) == ("validation_worsening", "validation")
     assert (event.first_step, event.last_step) == (300, 700)
-    assert event.size_frac is not None and abs(event.size_frac - (1.25 / 0.95 - 1)) < 0.01
+    assert event.size_frac is not None and abs(event.size_frac - (1.4 / 0.95 - 1)) < 0.01
 
 
 def test_a_slight_rise_and_a_fall_are_healthy() -> None:
@@ -36,8 +38,32 @@ def test_a_slight_rise_and_a_fall_are_healthy() -> None:
         assert detect(trace(healthy(700), validations={"": validation})).state == "healthy"
 
 
-def test_one_last_high_validation_is_not_enough() -> None:
-    assert detect(trace(healthy(700), validations={"": run(1.2, 1.0, 0.95, 1.4)})).events == ()
+def test_one_last_high_validation_is_a_note() -> None:
+    falling = healthy(1000)[300:] * np.linspace(1.1, 1.0, 700)
+    for values, first in (
+        ((1.2, 1.0, 0.95, 1.4), 300),
+        ((1.38, 1.36, 2.2), 200),
+        ((1.38, 1.36, 1.41, 1.50), 200),
+    ):
+        found = detect(trace(falling, validations={"": run(*values)}))
+        (event,) = found.events
+        assert (event.kind, event.severity, found.state) == (
+            "validation_worsening",
+            "note",
+            "healthy",
+        )
+        assert (event.first_step, event.is_open, event.confidence) == (first, True, "low")
+        assert event.size_frac == pytest.approx(values[-1] / min(values) - 1.0, abs=1e-3)
+    for fine in ((1.2, 1.0, 0.95, 1.0), (1.0, 0.9, 1.1, 0.85, 1.05), (1.38, 1.36)):
+        assert detect(trace(falling, validations={"": run(*fine)})).events == ()
+
+
+def test_no_sigmas_without_noise() -> None:
+    exact = run(1.2, 1.0, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4)
+    event = main_event(detect(trace(healthy(700), validations={"": exact})))
+    assert event.size_sigma is None
+    assert sigmas(1.0, 0.1, 2.0) == 10.0
+    assert sigmas(1.0, 1e-16, 2.0) is None and sigmas(0.0, 0.0, 0.0) is None
 
 
 def test_noise_of_the_validation_is_not_worsening() -> None:
@@ -131,6 +157,37 @@ def test_the_worst_event_makes_the_state() -> None:
     found = diagnose([spikes, gone], short=False, empty=False)
     assert (found.state, found.main) == ("diverged", 1)
     assert diagnose([spikes], short=True, empty=False).state == "unstable"
+
+
+def test_of_rises_that_stay_the_first_large_one_is_the_main_one() -> None:
+    steps = ((100, 12.0), (200, 35.0), (300, 44.0), (400, 50.0))
+    rises = [
+        event("never_recovers", "fail", first_step=at, last_step=900, size_sigma=sigma)
+        for at, sigma in steps
+    ]
+    assert diagnose(rises, short=False, empty=False).main == 1
+    back = event("never_recovers", "fail", first_step=50, size_sigma=90.0, recovered_step=70)
+    assert diagnose([back, *rises], short=False, empty=False).main == 2
+
+
+def test_a_fall_in_the_first_records_is_progress() -> None:
+    flat, fell = [], []
+    for seed in range(6):
+        noise = np.exp(0.2 * np.random.default_rng(seed).standard_normal(1000))
+        flat.append(detect(trace(1.1 * noise)).state)
+        start = 1.0 + 0.5 * np.exp(-np.arange(1000) / 30.0)
+        fell.append(detect(trace(1.1 * noise * start)).state)
+    assert set(fell) == {"healthy"}
+    assert flat.count("no_progress") >= 4
+
+
+def test_a_rise_is_told_from_a_flat_loss() -> None:
+    rng = np.random.default_rng(4)
+    for end, hint in ((2.0, ""), (2.12, "rising")):
+        loss = np.linspace(2.0, end, 300) * (1.0 + 0.02 * rng.standard_normal(300))
+        found = main_event(detect(trace(loss)))
+        assert (found.kind, found.hint) == ("no_progress", hint)
+    assert "x 1/3" in advice("no_progress", "rising").test
 
 
 def test_a_note_never_makes_a_state_and_alarm_is_its_states() -> None:
