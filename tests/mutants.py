@@ -121,7 +121,7 @@ MUTATIONS = (
     ),
     Mutation(
         "cool_down_that_stays_hot",
-        "pilot/plan.py",
+        "pilot/segments.py",
         "* (cooldown - index + 1) / (cooldown + 1)",
         "* (cooldown + 1) / (cooldown + 1)",
         "tests/test_plan.py",
@@ -206,8 +206,8 @@ MUTATIONS = (
     Mutation(
         "identical_arms_are_guessed",
         "pilot/arms/forks.py",
-        "if not math.isfinite(norm) or _factor",
-        "if _factor",
+        "if not math.isfinite(norm) or near or _factor",
+        "if near or _factor",
         "tests/arms/test_forks.py",
     ),
     Mutation(
