@@ -84,7 +84,8 @@ def _in_short(study: Study) -> str:
     event = main_event(study)
     if event is None:
         covered, loss = span(trace), trace.train.get(LOSS)
-        text = counted(covered[0], "point") if covered else "no point"
+        num = num_points(loss) if loss is not None else covered[0] if covered else 0
+        text = counted(num, "point") if num else "no point"
         return text if loss is None else f"{text}, loss{_from_to(loss)}"
     return f"{name(event, trace)}, {step_word(trace)} {steps(event)}"
 

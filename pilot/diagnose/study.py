@@ -11,6 +11,7 @@ from pilot.series.types import FAIL, NOTE, WARN, Diagnosis, Event, Trace
 
 _RANK = {FAIL: 0, WARN: 1, NOTE: 2}
 _MLFLOW = "mlflow:"  # what the registry of readers expects before a run id
+_PILOT = "pilot"  # the format of a pilot's own folder
 _MAX_PATH = 240  # of a path within a message
 UNREADABLE = Diagnosis(state="unreadable", alarm=False)
 
@@ -118,6 +119,8 @@ def _judge(path: str, traces: Sequence[Trace]) -> Iterator[Study]:
         yield _unreadable(path, f"{path}: no run was found in it")
     for index, trace in enumerate(traces, 1):
         source = f"{path} (run {index} of {len(traces)})" if len(traces) > 1 else path
+        if trace.format == _PILOT and len(traces) > 1:
+            source = trace.source  # the arm's folder: it has a name
         yield judge(trace, path, source)
 
 
