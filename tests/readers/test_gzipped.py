@@ -14,7 +14,7 @@ from pilot.readers.registry import read
 
 RNG = random.Random(0)
 ROWS = [json.dumps({"step": i, "loss": 2 + RNG.random()}) + "\n" for i in range(3000)]
-PACKED = gzip.compress("".join(ROWS).encode())
+PACKED = gzip.compress("".join(ROWS).encode(), mtime=0)
 
 
 def points(path: Path) -> tuple[int, str]:

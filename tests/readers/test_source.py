@@ -26,7 +26,7 @@ def write(path: Path, data: bytes) -> Path:
         b"\xfe\xff" + TEXT.encode("utf-16-be"),
         TEXT.encode("utf-16-le"),
         TEXT.encode("utf-16-be"),
-        gzip.compress(TEXT.encode()),
+        gzip.compress(TEXT.encode(), mtime=0),
         b"\x1b[32mstep 1\x1b[0m loss 2.5\n\x1b]8;;http://x\x07step 2\x1b[K loss 2.4\n",
         b"step 1 loss 2.5\rstep 2 loss 2.4\r",
         b"step 1 loss 2.5" + b"\b" * 15 + b"step 2 loss 2.4\n",
