@@ -115,8 +115,7 @@ def make_plan(
     )
     arms = planned_arms(config, whole, at_once, has_noise_floor)
     least = wall_secs(arm_secs, reference_only(arms), at_once)
-    reasons = refusals(config, survey, schedule, start, stop, shape.num_peak, cooldown, least)
-    if reasons:
+    if reasons := refusals(config, survey, schedule, start, stop, shape.num_peak, cooldown, least):
         raise PlanRefused(reasons)
     return Plan(
         recipe=str(config.recipe["name"]),

@@ -14,7 +14,7 @@ from pilot.errors import LogError
 from pilot.readers import mlflow_store, source
 from pilot.readers.base import Reader
 from pilot.readers.fields import column
-from pilot.readers.points import ColumnKey, Points
+from pilot.readers.points import Points
 from pilot.readers.record import number
 from pilot.series.types import LOSS, Trace
 
@@ -132,17 +132,10 @@ def _entries(path: Path, name: str) -> Iterator[Entry]:
 
 def _fill(points: Points, entries: Iterable[Entry]) -> None:
     """In order of time; what was logged for one step in one go becomes one row."""
-    last: int | None = None
-    in_row: set[ColumnKey] = set()
     for _, step, name, value in sorted(entries, key=lambda entry: entry[:2]):
         place = column(name)
-        if place is None:
-            continue
-        if step != last or place in in_row:
-            points.row(step)
-            last, in_row = step, set()
-        in_row.add(place)
-        points.put(place, value)
+        if place is not None:
+            points.entry(step, place, value)
 
 
 READERS = (

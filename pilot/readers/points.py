@@ -62,6 +62,8 @@ class Points:
         self.notes: list[str] = []
         self.odd_step: float | None = None  # a step that was logged and cannot be used
         self.keys: set[str] = set()
+        self._entry_step: int | None = None
+        self._entry_keys: set[ColumnKey] = set()
         self._train_keys = {name: ColumnKey(False, name) for name in TRAIN_NAMES}
 
     def __len__(self) -> int:
@@ -101,6 +103,14 @@ class Points:
             column = self.column(key)
             column.rows.append(len(self.steps) - 1)
             column.values.append(value)
+
+    def entry(self, step: int, key: ColumnKey, value: float) -> None:
+        """Add one value that was logged by itself; those of one step in one go become one row."""
+        if not len(self.steps) or step != self._entry_step or key in self._entry_keys:
+            self.row(step)
+            self._entry_step, self._entry_keys = step, set()
+        self._entry_keys.add(key)
+        self.put(key, value)
 
     def start(self) -> None:
         """The text says that a training starts here; decides only where steps and epochs do not."""

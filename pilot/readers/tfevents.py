@@ -16,7 +16,7 @@ from typing import IO
 
 from pilot.readers.base import Reader
 from pilot.readers.fields import column
-from pilot.readers.points import ColumnKey, Points
+from pilot.readers.points import Points
 from pilot.series.types import Trace
 
 NAME = "tensorboard"
@@ -56,8 +56,6 @@ def read_files(paths: Iterable[Path], source: Path) -> Iterator[Trace]:
 
 def _fill(points: Points, file: IO[bytes]) -> None:
     """Values of one step that stand together become one row."""
-    last: int | None = None
-    in_row: set[ColumnKey] = set()
     for data in _records(file, points):
         step, summaries = 0, []
         for number, value in _message(data):
@@ -68,13 +66,8 @@ def _fill(points: Points, file: IO[bytes]) -> None:
         for tag, scalar in _scalars(summaries):
             points.keys.add(tag)
             place = column(tag)
-            if place is None:
-                continue
-            if step != last or place in in_row:
-                points.row(step)
-                last, in_row = step, set()
-            in_row.add(place)
-            points.put(place, scalar)
+            if place is not None:
+                points.entry(step, place, scalar)
 
 
 def _records(file: IO[bytes], points: Points) -> Iterator[bytes]:

@@ -19,12 +19,10 @@ from pilot.series.limits import (
     LATE_POWER,
     UNIT_FLOOR,
 )
-from pilot.series.rolling import Rolling, mid
+from pilot.series.rolling import DIFF_TO_SIGMA, Rolling, mid
 from pilot.series.text import num, sigmas, size
 from pilot.series.types import FAIL, HIGH, LOSS, LOW, MEDIUM, WARN, Event
 from pilot.series.window import is_window
-
-_NOISE = 1.4826 * 2.0**-0.5
 
 
 class Early:
@@ -82,7 +80,7 @@ class Early:
             self._judge(step, smooth, spiking)
 
     def _sigma(self) -> float:
-        return _NOISE * self._noise.median() if len(self._noise) else 0.0
+        return DIFF_TO_SIGMA * self._noise.median() if len(self._noise) else 0.0
 
     def _judge(self, step: int, smooth: float, spiking: bool) -> None:
         sigmas = EARLY_SIGMA * (1.0 + EARLY_SHORT / len(self._noise)) * self._sigma()

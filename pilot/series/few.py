@@ -13,11 +13,9 @@ from pilot.series.limits import (
     FEW_RATIO,
     FEW_SIGMA,
 )
-from pilot.series.rolling import mid
+from pilot.series.rolling import DIFF_TO_SIGMA, mid
 from pilot.series.text import num, percent, size
 from pilot.series.types import FAIL, LOSS, LOW, Event
-
-_NOISE = 1.4826 * 2.0**-0.5
 
 
 def risen(records: Sequence[tuple[int, float]], *, window: bool) -> Event | None:
@@ -45,7 +43,7 @@ def _jumps(losses: Sequence[float], place: int) -> bool:
     before, after = mid(list(losses[max(0, place - 3) : place])), losses[place:]
     logs = [math.log(loss) for loss in losses]
     moves = [abs(b - a) for a, b in zip(logs, logs[1:], strict=False)]
-    sigma = _NOISE * mid(moves[: place - 1] + moves[place:])
+    sigma = DIFF_TO_SIGMA * mid(moves[: place - 1] + moves[place:])
     least, end = (FEW_RATIO, FEW_END) if place > 1 else (FEW_ALONE, FEW_ALONE)
     gap = min(logs[place:]) - math.log(before)
     return gap > max(math.log(least), FEW_SIGMA * sigma) and mid(list(after[-3:])) >= end * before

@@ -15,12 +15,12 @@ from pilot.series.limits import (
     SAME_DIGITS,
     SAME_RECORDS,
 )
+from pilot.series.rolling import DIFF_TO_SIGMA
 from pilot.series.text import num, sigmas, size
 from pilot.series.types import HIGH, LOSS, LOW, MEDIUM, NOTE, WARN, Event, Series
 from pilot.series.window import is_window
 
 RISING = "rising"  # the hint of a loss that did not stay but rose
-_NOISE = 1.4826 * 2.0**-0.5
 _MEDIAN_ERROR = 1.2533
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
@@ -79,7 +79,7 @@ def _flat(values: Floats, steps: Steps) -> Event | None:
     if n < PROGRESS_RECORDS:
         return None
     first, last = float(np.median(values[: n // 4])), float(np.median(values[-(n // 4) :]))
-    noise = _NOISE * float(np.median(np.abs(np.diff(values))))
+    noise = DIFF_TO_SIGMA * float(np.median(np.abs(np.diff(values))))
     error = _MEDIAN_ERROR * noise * (8.0 / n) ** 0.5
     level = abs(last)
     fall, margin = first - last, PROGRESS_ERRORS * error

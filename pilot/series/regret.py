@@ -12,11 +12,9 @@ from pilot.series.limits import (
     REGRET_MAX,
     REGRET_MIN,
 )
-from pilot.series.rolling import mid
+from pilot.series.rolling import DIFF_TO_SIGMA, mid
 from pilot.series.text import num, percent, sigmas, size
 from pilot.series.types import FAIL, LOSS, MEDIUM, Event
-
-_NOISE = 1.4826 * 2.0**-0.5
 
 
 class Regret:
@@ -53,7 +51,7 @@ class Regret:
         blocks = [mid(losses[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
         low = min(blocks[:-2])
         rise = min(blocks[-2:]) - low
-        noise = _NOISE * mid([abs(b - a) for a, b in zip(losses, losses[1:], strict=False)])
+        noise = DIFF_TO_SIGMA * mid([abs(b - a) for a, b in zip(losses, losses[1:], strict=False)])
         error = 1.2533 * noise * (2.0 * REGRET_BLOCKS / n) ** 0.5
         if rise <= max(REGRET_FRAC * reading.unit, REGRET_FRAC * low, REGRET_ERRORS * error):
             return

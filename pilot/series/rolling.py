@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 
+# From the median of |differences| of neighbours to the standard deviation of one value (Gaussian).
+DIFF_TO_SIGMA = 1.4826 * 2.0**-0.5
+
 
 def median(ordered: list[float]) -> float:
     """The median of an ascending, non-empty list."""
