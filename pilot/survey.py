@@ -20,18 +20,17 @@ import yaml
 
 from pilot.arms.specs import arm_specs
 from pilot.config import Config, validate
-from pilot.data.audit import audit_rows
-from pilot.engines.base import Observer
-from pilot.engines.native import NativeEngine
+from pilot.engines.base import Engine, Observer, Program, StepRequest, Workload
+from pilot.engines.choose import open_workload
 from pilot.engines.precision import pick_device
-from pilot.engines.validation import pick_rows
 from pilot.entry import run_guarded
 from pilot.errors import PilotError, RecipeFailure, UsageError
 from pilot.folder import PilotFolder, read_json
 from pilot.jsonl import write_json
 from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of_each
 from pilot.memory import memory_limit_bytes, peak_memory_bytes
-from pilot.recipe import Recipe, RecipeHandle, RowFacts
+from pilot.recipe import RowFacts
+from pilot.records import Outcome
 
 _TIMED_STEPS = 3
 
@@ -52,20 +51,14 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     at_once, threads = parallelism(config.launcher, device.type, num_cores(), num_runs)
     if threads:
         torch.set_num_threads(threads)
-    start = read_json(folder.start)
-    handle = RecipeHandle(
-        module_path=Path(start["module_path"]),
-        settings=config.recipe,
-        sequence_length=config.batch.sequence_length,
-        seed=config.pilot.seed,
-    )
-    recipe = _build(handle)
-    facts = _facts(recipe, handle.module_path.name)
+    module_path = Path(read_json(folder.start)["module_path"])
+    workload = _open(config, module_path)
+    facts = workload.facts()
     if not facts:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
     _write_rows(folder.rows, facts, names)
-    model_facts = _measure_model(recipe, config, rows_only)
+    model_facts = _measure_model(workload, config, rows_only)
     if not rows_only:
         at_once = _fitting(config, at_once, device)
     threads = threads_of_each(
@@ -74,11 +67,11 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     survey = {
         "num_train_rows": len(facts),
         "source_names": names,
-        "validation_rows": {name: len(rows) for name, rows in recipe.validation.items()},
-        "primary_validation": next(iter(recipe.validation), None),
-        "objective": handle.objective,
+        "validation_rows": dict(workload.validation_rows),
+        "primary_validation": next(iter(workload.validation_rows), None),
+        "objective": str(config.recipe.get("objective", "lm")),
         **model_facts,
-        "label_audit": _audit(recipe, model_facts),
+        "label_audit": workload.audit(model_facts["vocab_size"], model_facts["max_positions"]),
         "num_threads": torch.get_num_threads(),
         "num_threads_per_arm": threads,
         "num_parallel": at_once,
@@ -94,12 +87,12 @@ def _fitting(config: Config, at_once: int, device: torch.device) -> int:
     return fitting(at_once, peak_memory_bytes(device), memory_limit_bytes(device))
 
 
-def _build(handle: RecipeHandle) -> Recipe:
+def _open(config: Config, module_path: Path) -> Workload:
     """Build the recipe; what is wrong with it is the user's to repair: no plan is possible."""
     try:
-        recipe = handle.build()
-        _require_contract(recipe)
-        return recipe
+        workload = open_workload(config, module_path)
+        workload.require_contract()
+        return workload
     except PilotError:
         raise
     except (Exception, SystemExit) as error:
@@ -107,50 +100,10 @@ def _build(handle: RecipeHandle) -> Recipe:
 
         tail = "".join(traceback.format_exc().splitlines(keepends=True)[-6:])
         raise UsageError(
-            f"the recipe {handle.module_path.name} cannot be built: "
+            f"the recipe {module_path.name} cannot be built: "
             f"{type(error).__name__}: {error}\n{tail}"
             "    remedy: `build` must return data before anything can be planned"
         ) from error
-
-
-def _require_contract(recipe: Recipe) -> None:
-    """What ``build`` returns must have the parts that are used.
-
-    Raises:
-        TypeError: names what is missing or of the wrong kind.
-    """
-    for method in ("facts", "build_model", "collate", "num_supervised", "losses"):
-        if not callable(getattr(recipe, method, None)):
-            raise TypeError(f"build() must return an object with a method {method}()")
-    if not isinstance(getattr(recipe, "validation", None), Mapping):
-        raise TypeError("recipe.validation must be a mapping {name: sequence of examples}")
-    for name, rows in {"train": recipe.train, **recipe.validation}.items():
-        if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
-            raise TypeError(f"{name} must be a sequence (with a length and an index) of examples")
-        if len(rows) == 0:
-            raise TypeError(f"{name} has no examples")
-
-
-def _facts(recipe: Recipe, name: str) -> list[RowFacts]:
-    """Source and length of every training row."""
-    facts = []
-    for row, example in enumerate(recipe.train):
-        try:
-            fact = recipe.facts(example)
-            RowFacts(
-                source=str(fact.source),
-                num_tokens=int(fact.num_tokens),
-                num_supervised_tokens=int(fact.num_supervised_tokens),
-            )
-        except Exception as error:
-            raise UsageError(
-                f"the recipe {name} fails in facts() on row {row}: "
-                f"{type(error).__name__}: {error}\n"
-                "    remedy: facts(example) returns RowFacts(source, num_tokens, "
-                "num_supervised_tokens)"
-            ) from error
-        facts.append(fact)
-    return facts
 
 
 def _write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
@@ -166,7 +119,7 @@ def _write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
     os.replace(temporary, path)
 
 
-def _measure_model(recipe: Recipe, config: Config, rows_only: bool) -> dict[str, Any]:
+def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[str, Any]:
     """Parameters, bytes and seconds; what the recipe's failure hides is said in ``failure``."""
     found: dict[str, Any] = {
         "num_parameters": None,
@@ -183,16 +136,33 @@ def _measure_model(recipe: Recipe, config: Config, rows_only: bool) -> dict[str,
         return {**found, "failure": "the survey was killed while it measured the model"}
     started = time.perf_counter()
     rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
-    order = np.random.default_rng(0).integers(len(recipe.train), size=_TIMED_STEPS * rows_per_step)
+    order = np.random.default_rng(0).integers(workload.num_rows, size=_TIMED_STEPS * rows_per_step)
     try:
-        engine = NativeEngine(recipe, config, order=order, first_step=1, observer=Observer())
-        found.update(_sizes(engine.model))
-        found["built_dtypes"] = engine.built_dtypes
-        found["timing"] = _timing(engine, recipe, config, started)
-        found["checkpoint_bytes"] = tensor_bytes(engine.snapshot())
+        engine = workload.make_engine(order=order, first_step=1, observer=Observer())
+        engine.run(_measured(engine, found, started))
     except RecipeFailure as failure:
         found["failure"] = f"the recipe failed in {failure.where}: {failure.error}"[:500]
     return found
+
+
+def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
+    """Sizes, then a few steps at the rate 0 with their seconds, then the bytes of a state."""
+    start_secs = time.perf_counter() - started
+    found.update(_sizes(engine.model))
+    found["built_dtypes"] = list(engine.built_dtypes)
+    steps = []
+    for _ in range(_TIMED_STEPS):
+        begun = time.perf_counter()
+        yield StepRequest(learning_rate=0.0, forced=True)
+        engine.flush()
+        steps.append(time.perf_counter() - begun)
+    found["timing"] = {
+        "start_secs": start_secs,
+        "step_secs": float(np.median(steps[1:])),
+        "validation_secs": engine.validation_secs(),
+    }
+    found["checkpoint_bytes"] = tensor_bytes(engine.snapshot())
+    return Outcome(status=Outcome.COMPLETED, last_step=engine.step)
 
 
 def _sizes(model: torch.nn.Module) -> dict[str, Any]:
@@ -207,42 +177,6 @@ def _sizes(model: torch.nn.Module) -> dict[str, Any]:
     }
 
 
-def _timing(
-    engine: NativeEngine, recipe: Recipe, config: Config, started: float
-) -> dict[str, float]:
-    start_secs = time.perf_counter() - started
-    steps = []
-    for _ in range(_TIMED_STEPS):
-        begun = time.perf_counter()
-        engine.train_step(0.0)
-        engine.flush()
-        steps.append(time.perf_counter() - begun)
-    begun, size = time.perf_counter(), config.batch.micro_batch_size
-    total = sum(
-        len(pick_rows(len(rows), config.pilot.validation_rows, config.pilot.data_seed))
-        for rows in recipe.validation.values()
-    )
-    if total:
-        examples = next(iter(recipe.validation.values()))
-        chunk = [examples[i] for i in range(min(size, len(examples)))]
-        _evaluate_chunk(engine, recipe, chunk)
-    batches = -(-total // size)
-    return {
-        "start_secs": start_secs,
-        "step_secs": float(np.median(steps[1:])),
-        "validation_secs": (time.perf_counter() - begun) * batches,
-    }
-
-
-def _evaluate_chunk(engine: NativeEngine, recipe: Recipe, chunk: list[Any]) -> None:
-    from pilot.engines.guard import guard
-    from pilot.engines.precision import to_device
-
-    with guard("validation", step=None, row_ids=()), torch.no_grad():
-        batch = to_device(recipe.collate(chunk), engine.device, engine.dtype)
-        recipe.losses(engine.model, batch)
-
-
 def tensor_bytes(value: object) -> int:
     """Bytes of all tensors inside nested containers."""
     if isinstance(value, torch.Tensor):
@@ -252,16 +186,3 @@ def tensor_bytes(value: object) -> int:
     if isinstance(value, (list, tuple)):
         return sum(tensor_bytes(item) for item in value)
     return 0
-
-
-def _audit(recipe: Recipe, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    sets = {"train": recipe.train, **recipe.validation}
-    return [
-        audit_rows(
-            name,
-            examples,
-            vocab_size=found["vocab_size"],
-            max_positions=found["max_positions"],
-        )
-        for name, examples in sets.items()
-    ]

@@ -10,7 +10,7 @@ import torch
 
 from pilot import checkpoint
 from pilot.config import Config
-from pilot.engines.native import NativeEngine
+from pilot.engines.base import Engine
 from pilot.engines.recorder import Recorder
 from pilot.folder import ArmFolder, Job
 from pilot.memory import memory_limit_bytes, peak_memory_bytes, reset_peak
@@ -30,7 +30,7 @@ class RunningArm:
     config: Config
     schedule: Schedule
     plan: Plan
-    engine: NativeEngine
+    engine: Engine
     recorder: Recorder
     start_weights: Mapping[str, torch.Tensor]
 

@@ -15,21 +15,29 @@ The loop of every engine, in pseudo-code::
     on_exception(failure)                    # the recipe raised: an outcome
     on_run_end
 
-An engine may own this loop (``native``) or attach to one that somebody else owns. Observers watch;
-they never change the user's mathematics. Only ``request_stop`` ends a run early.
+An engine may own this loop (``native``) or attach to one that somebody else owns
+(``transformers``). What an arm does is written once, as a *program*: a generator that validates,
+saves and decides, and yields a request for every step. An engine that owns its loop drives the
+program; one that is called back from a foreign loop goes on with it after each step. Observers
+watch; they never change the user's mathematics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pilot.errors import RecipeFailure
-from pilot.records import Resource, StepRecord, ValidationRecord
+from pilot.records import Outcome, Resource, StepRecord, ValidationRecord
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
+
+    from pilot.probe import Probe
+    from pilot.recipe import RowFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +79,96 @@ class Observer:
         """The loop has ended after ``step`` steps."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepRequest:
+    """One step that a program asks for.
+
+    ``learning_rate`` is the planned one. An engine with its own loop uses it; one that attaches
+    to the user's loop leaves the rate to the user's scheduler unless it is ``forced`` (a branch).
+    """
+
+    learning_rate: float
+    forced: bool = False
+
+
+# What an arm does, in order: it yields a request for every step, and goes on after that step.
+Program = Generator[StepRequest, None, Outcome]
+
+
 class Engine(Protocol):
-    """What may be asked of an engine."""
+    """What may be asked of an engine. Everything that pilot does with a run goes through these.
 
-    capabilities: Capabilities
+    ``step`` is the last finished one, in the full run's count. ``model`` holds the parameters under
+    their own names, without wrappers; ``optimizer`` and ``probe`` are those of the run.
+    """
 
-    def request_stop(self, reason: str) -> None:
-        """End the run after the current step."""
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        ...
+
+    @property
+    def built_dtypes(self) -> Sequence[str]:
+        """The dtypes that the user's code gave the weights."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """The last finished step."""
+        ...
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The model, unwrapped."""
+        ...
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer of the run."""
+        ...
+
+    @property
+    def probe(self) -> Probe | None:
+        """What measures the steps."""
+        ...
+
+    def run(self, program: Program) -> Outcome:
+        """Start the loop, do the steps that ``program`` asks for, and return its result.
+
+        Everything in ``program`` runs while model and optimizer exist: before the first step, and
+        after each one. A ``restore`` before ``run`` says where the loop begins.
+
+        Raises:
+            RecipeFailure: the user's code raised.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Hand out the record of the last step, if it has not been yet."""
+        ...
+
+    def rows_of(self, step: int) -> tuple[int, ...]:
+        """The row ids of the planned ``step``; empty where the engine does not know them."""
+        ...
+
+    def try_rows(self, row_ids: Sequence[int]) -> float:
+        """Forward and backward on one micro-batch without a step; returns its loss per token.
+
+        Gradients, buffers and random states are put back.
+        """
         ...
 
     def request_validation(self, at: str) -> list[ValidationRecord]:
         """Evaluate all validation sets now, without moving the run's random state."""
+        ...
+
+    def validation_secs(self) -> float:
+        """Expected seconds of one ``request_validation``, from a small part of it."""
         ...
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -94,4 +181,49 @@ class Engine(Protocol):
 
     def replay_step(self, state: Mapping[str, Any], row_ids: Sequence[int]) -> StepRecord:
         """Restore ``state``, train one step on ``row_ids`` and return what was measured."""
+        ...
+
+
+class Workload(Protocol):
+    """What the user trains, as an engine sees it before any step: rows, sets, and how to begin."""
+
+    @property
+    def num_rows(self) -> int:
+        """Training rows."""
+        ...
+
+    @property
+    def validation_rows(self) -> Mapping[str, int]:
+        """Rows of each validation set, the primary one first."""
+        ...
+
+    def require_contract(self) -> None:
+        """Check that the user's code gives what is used.
+
+        Raises:
+            TypeError: names what is missing or of the wrong kind.
+        """
+        ...
+
+    def facts(self) -> list[RowFacts]:
+        """Source and length of every training row."""
+        ...
+
+    def audit(self, vocab_size: int | None, max_positions: int | None) -> list[dict[str, Any]]:
+        """What the label audit found in each set (``pilot/data/audit.py``)."""
+        ...
+
+    def own_order(self, num_rows: int) -> npt.NDArray[np.int64] | None:
+        """The first ``num_rows`` row ids of the full run's own loader; None: pilot draws them."""
+        ...
+
+    def make_engine(
+        self,
+        *,
+        order: npt.NDArray[np.int64],
+        first_step: int,
+        observer: Observer,
+        attempt: int = 1,
+    ) -> Engine:
+        """An engine that begins with ``first_step`` on the rows of ``order``."""
         ...

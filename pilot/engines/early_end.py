@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pilot.engines.native import NativeEngine
+    from pilot.engines.base import Engine
     from pilot.engines.recorder import Recorder
     from pilot.folder import Job
 
@@ -39,7 +39,7 @@ _COMPARED = ("row_hash", "loss", "grad_norm", "clip_coef", "relative_update", "p
 SEED_CHANGES_NOTHING = f"the seed changes nothing: {IDENTITY_STEPS} steps equal bit for bit"
 
 
-def start_state(engine: NativeEngine, weights: Mapping[str, torch.Tensor]) -> Evidence:
+def start_state(engine: Engine, weights: Mapping[str, torch.Tensor]) -> Evidence:
     """Hashes of the weights and of the random states before the first step."""
     digest = hashlib.sha256()
     for name, tensor in weights.items():
@@ -49,7 +49,7 @@ def start_state(engine: NativeEngine, weights: Mapping[str, torch.Tensor]) -> Ev
     return Evidence(experiment=_START, scale="full", step=engine.step, values=values)
 
 
-def after_step(job: Job, engine: NativeEngine, recorder: Recorder, root: Path) -> Outcome | None:
+def after_step(job: Job, engine: Engine, recorder: Recorder, root: Path) -> Outcome | None:
     """Whether this arm ends here; ``root`` is the pilot's folder."""
     done = engine.step - job.start_step
     if done == IDENTITY_STEPS and (job.arm == BASELINE or job.role == REPLICA):

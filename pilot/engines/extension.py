@@ -6,15 +6,18 @@ a branch of their own: the cool-down and every comparison are as without them.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from pilot import checkpoint
 from pilot.engines.arm import RunningArm
+from pilot.engines.base import StepRequest
 from pilot.folder import BASELINE
 from pilot.jsonl import read_jsonl
 from pilot.records import StepRecord, join_attempts
 from pilot.watching import point_of, watch
 
 
-def extend(arm: RunningArm) -> None:
+def extend(arm: RunningArm) -> Generator[StepRequest, None, None]:
     """Train on from the end of the peak while an event is open, at most as far as planned.
 
     Only the baseline: its verdict is at stake. Nothing happens without an open event, or when the
@@ -32,7 +35,7 @@ def extend(arm: RunningArm) -> None:
     recorder.start_extension()
     last = job.stop_step + arm.plan.extension_steps
     while engine.step < last and monitor.has_open and not recorder.stop_reason:
-        engine.train_step(arm.schedule.learning_rate_at(engine.step + 1))
+        yield StepRequest(learning_rate=arm.schedule.learning_rate_at(engine.step + 1))
         engine.flush()  # rare and short: the next step waits for the monitor's answer
         if recorder.newest is not None:
             monitor.update(point_of(recorder.newest))

@@ -13,7 +13,7 @@ import math
 import shutil
 from pathlib import Path
 
-from pilot.engines.native import NativeEngine
+from pilot.engines.base import Engine
 from pilot.folder import ArmFolder, Job
 from pilot.jsonl import write_json
 from pilot.records import StepRecord
@@ -27,7 +27,7 @@ class ForkRefused(Exception):
     """A forked arm is not the baseline's continuation: it has to begin at the start."""
 
 
-def check_fork(job: Job, engine: NativeEngine, root: Path) -> None:
+def check_fork(job: Job, engine: Engine, root: Path) -> None:
     """Compare a forked arm with the baseline, at the first step that may differ.
 
     Args:

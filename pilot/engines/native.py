@@ -18,7 +18,7 @@ import torch
 
 from pilot.config import Config
 from pilot.engines import seeds
-from pilot.engines.base import Capabilities, Observer
+from pilot.engines.base import Capabilities, Observer, Program
 from pilot.engines.guard import guard, require_shape
 from pilot.engines.optimizer import build_optimizer
 from pilot.engines.precision import autocast, make_scaler, pick_device, to_device, weight_dtype
@@ -27,7 +27,7 @@ from pilot.engines.validation import evaluate, pick_rows
 from pilot.memory import peak_memory_bytes
 from pilot.probe import Probe, StepFacts
 from pilot.recipe import Recipe
-from pilot.records import Resource, StepRecord, ValidationRecord
+from pilot.records import Outcome, Resource, StepRecord, ValidationRecord
 
 
 class NativeEngine:
@@ -66,7 +66,6 @@ class NativeEngine:
         self.recipe, self.config, self.observer = recipe, config, observer
         self.order, self.first_step, self.attempt = order, first_step, attempt
         self.step = first_step - 1
-        self.stop_reason = ""
         self.device = pick_device(config.engine.device)
         self.dtype = weight_dtype(config.precision)
         seeds.seed_everything(config.pilot.seed)
@@ -86,9 +85,15 @@ class NativeEngine:
 
     # ---- requests
 
-    def request_stop(self, reason: str) -> None:
-        """End the run after the current step; the first reason is kept."""
-        self.stop_reason = self.stop_reason or reason
+    def run(self, program: Program) -> Outcome:
+        """Do the steps that ``program`` asks for, at its rates; returns its result."""
+        while True:
+            try:
+                request = next(program)
+            except StopIteration as done:
+                outcome: Outcome = done.value
+                return outcome
+            self.train_step(request.learning_rate)
 
     def request_validation(self, at: str) -> list[ValidationRecord]:
         """Evaluate all validation sets now, without moving the run's random state."""
@@ -120,6 +125,19 @@ class NativeEngine:
         seeds.set_random_state(state)
         self._step_started = time.perf_counter()
         return records
+
+    def validation_secs(self) -> float:
+        """Expected seconds of one validation of all sets, from its first batch."""
+        begun, size = time.perf_counter(), self.config.batch.micro_batch_size
+        limits = (self.config.pilot.validation_rows, self.config.pilot.data_seed)
+        total = sum(len(pick_rows(len(r), *limits)) for r in self.recipe.validation.values())
+        if total:
+            examples = next(iter(self.recipe.validation.values()))
+            chunk = [examples[i] for i in range(min(size, len(examples)))]
+            with guard("validation", step=None, row_ids=()), torch.no_grad():
+                batch = to_device(self.recipe.collate(chunk), self.device, self.dtype)
+                self.recipe.losses(self.model, batch)
+        return (time.perf_counter() - begun) * -(-total // size)
 
     def snapshot(self) -> dict[str, Any]:
         """The exact state: trainable tensors and buffers, optimizer, scaler, random states, step.
@@ -171,13 +189,36 @@ class NativeEngine:
     def train_step(self, learning_rate: float) -> None:
         """Do the next step at ``learning_rate``; the record of the step before is handed out."""
         step = self.step + 1
-        width = self.config.batch.micro_batch_size * self.config.batch.grad_accum_steps
-        begin = (step - self.first_step) * width
-        row_ids = tuple(int(i) for i in self.order[begin : begin + width])
+        row_ids = self.rows_of(step)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self._train(step, row_ids, learning_rate)
         self.step = step
+
+    def rows_of(self, step: int) -> tuple[int, ...]:
+        """The row ids of ``step``, from the order."""
+        width = self.config.batch.micro_batch_size * self.config.batch.grad_accum_steps
+        begin = (step - self.first_step) * width
+        return tuple(int(i) for i in self.order[begin : begin + width])
+
+    def try_rows(self, row_ids: Sequence[int]) -> float:
+        """Forward and backward on one micro-batch, no step; the run is left as it was."""
+        state = seeds.random_state()
+        buffers = {name: b.detach().clone() for name, b in self.model.named_buffers()}
+        with guard("longest sample", step=self.step + 1, row_ids=row_ids):
+            batch = self.recipe.collate([self.recipe.train[i] for i in row_ids])
+            count = int(self.recipe.num_supervised(batch).sum())
+            moved = to_device(batch, self.device, self.dtype)
+            self.model.train()
+            with autocast(self.config.precision, self.device):
+                total = self.recipe.losses(self.model, moved).sum()
+            (total / max(1, count)).backward()  # type: ignore[no-untyped-call]
+            loss = float(total.detach()) / max(1, count)
+        self.optimizer.zero_grad(set_to_none=True)
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(buffers[name])  # running statistics are state of the run
+        seeds.set_random_state(state)
+        return loss
 
     def flush(self) -> None:
         """Hand out the record of the last step, if it has not been yet."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,13 @@ from pilot import checkpoint
 from pilot.config import Config, validate
 from pilot.engines import PARENT_PID, early_end
 from pilot.engines.arm import RunningArm, save_state, validate_at
+from pilot.engines.base import Engine, Program, StepRequest
+from pilot.engines.choose import open_workload
 from pilot.engines.extension import extend
 from pilot.engines.fork_check import ForkRefused, check_fork, forget_fork
 from pilot.engines.guard import guard
-from pilot.engines.native import NativeEngine
 from pilot.engines.recorder import Recorder
-from pilot.engines.starting import begin, require_same_rows
+from pilot.engines.starting import measure_start, require_same_rows, take_up
 from pilot.entry import run_guarded
 from pilot.errors import RecipeFailure
 from pilot.experiments import movement
@@ -34,7 +36,6 @@ from pilot.jsonl import from_json, write_json
 from pilot.locks import hold
 from pilot.memory import peak_memory_bytes
 from pilot.plan import BEFORE, COOLDOWN_END, read_plan
-from pilot.recipe import RecipeHandle
 from pilot.records import Outcome
 from pilot.schedule import full_schedule
 from pilot.segments import cooldown_rate
@@ -82,41 +83,30 @@ def _recorded(folder: ArmFolder, job: Job, config: Config) -> Outcome:
 def _attempt(
     folder: ArmFolder, job: Job, config: Config, recorder: Recorder, attempt: int
 ) -> Outcome:
-    engine: NativeEngine | None = None
+    engine: Engine | None = None
     try:
         started = time.perf_counter()
-        handle = RecipeHandle(
-            module_path=Path(job.module_path),
-            settings=config.recipe,
-            sequence_length=config.batch.sequence_length,
-            seed=config.pilot.seed,
-        )
         pilot_folder = PilotFolder(folder.root.parent.parent)
         order = np.load(pilot_folder.order, allow_pickle=False)
         with guard("build", step=None, row_ids=()):
-            recipe = handle.build()
-            num_rows = len(recipe.train)
+            workload = open_workload(config, Path(job.module_path))
+            num_rows = workload.num_rows
         require_same_rows(job, num_rows, pilot_folder)
-        engine = NativeEngine(
-            recipe,
-            config,
-            order=order,
-            first_step=job.start_step + 1,
-            observer=recorder,
-            attempt=attempt,
+        engine = workload.make_engine(
+            order=order, first_step=job.start_step + 1, observer=recorder, attempt=attempt
         )
         arm = RunningArm(
             folder=folder,
             job=job,
             config=config,
-            schedule=full_schedule(config, len(engine.recipe.train)),
+            schedule=full_schedule(config, num_rows),
             plan=read_plan(read_json(pilot_folder.plan)),
             engine=engine,
             recorder=recorder,
             start_weights=movement.start_weights(engine),
         )
-        begin(arm, attempt, started, pilot_folder)
-        return _train(arm)
+        goes_on = take_up(arm, attempt, started, pilot_folder)
+        return engine.run(_program(arm, goes_on))
     except RecipeFailure as failure:
         if engine is not None:
             with contextlib.suppress(RuntimeError):  # a GPU after an assertion answers nothing
@@ -125,11 +115,15 @@ def _attempt(
         return _failed(failure, recorder.last_step, engine)
 
 
-def _train(arm: RunningArm) -> Outcome:
+def _program(arm: RunningArm, goes_on: bool) -> Program:
+    """Everything that the arm does, step by step, and how it ended."""
+    root = arm.folder.root.parent.parent
+    if not goes_on:
+        measure_start(arm, PilotFolder(root))
     engine, job, recorder = arm.engine, arm.job, arm.recorder
     parent = int(os.environ.get(PARENT_PID, "0"))
     while engine.step < job.stop_step:
-        engine.train_step(arm.schedule.learning_rate_at(engine.step + 1))
+        yield StepRequest(learning_rate=arm.schedule.learning_rate_at(engine.step + 1))
         if recorder.stop_reason:
             return _stopped(arm)
         if parent and os.getppid() != parent:
@@ -137,7 +131,6 @@ def _train(arm: RunningArm) -> Outcome:
         _at_step(arm)
         if recorder.stop_reason:
             return _stopped(arm)
-        root = arm.folder.root.parent.parent
         check_fork(job, engine, root)
         ended = early_end.after_step(job, engine, recorder, root)
         if ended is not None:
@@ -146,14 +139,11 @@ def _train(arm: RunningArm) -> Outcome:
             return _stopped(arm)
         _keep(arm)
     engine.flush()
-    if recorder.stop_reason:
-        return _stopped(arm)
-    recorder.evidence(movement.measure(engine, arm.start_weights))
-    if job.cooldown_steps:
-        _cool_down(arm)
-        if recorder.stop_reason:
-            return _stopped(arm)
-    extend(arm)
+    if not recorder.stop_reason:
+        recorder.evidence(movement.measure(engine, arm.start_weights))
+        yield from _cool_down(arm)
+    if not recorder.stop_reason:
+        yield from extend(arm)
     if recorder.stop_reason:
         return _stopped(arm)
     return Outcome(status=Outcome.COMPLETED, last_step=job.stop_step)
@@ -183,13 +173,15 @@ def _keep(arm: RunningArm) -> None:
         save_state(arm, reasons)
 
 
-def _cool_down(arm: RunningArm) -> None:
+def _cool_down(arm: RunningArm) -> Generator[StepRequest, None, None]:
     """The branch from the end of the peak: the rate goes linearly to 0, then a validation."""
     engine, job = arm.engine, arm.job
+    if not job.cooldown_steps:
+        return
     arm.recorder.start_cooldown()
     for index in range(1, job.cooldown_steps + 1):
         rate = cooldown_rate(arm.schedule, job.stop_step, job.cooldown_steps, index)
-        engine.train_step(rate)
+        yield StepRequest(learning_rate=rate, forced=True)
         if arm.recorder.stop_reason:
             return
         check_fork(job, engine, arm.folder.root.parent.parent)
@@ -209,7 +201,7 @@ def _stopped(arm: RunningArm) -> Outcome:
     )
 
 
-def _failed(failure: RecipeFailure, last_step: int, engine: NativeEngine | None) -> Outcome:
+def _failed(failure: RecipeFailure, last_step: int, engine: Engine | None) -> Outcome:
     return Outcome(
         status=Outcome.OUT_OF_MEMORY if failure.out_of_memory else Outcome.EXCEPTION,
         last_step=last_step,

@@ -31,8 +31,11 @@ def require_same_rows(job: Job, num_rows: int, folder: PilotFolder) -> None:
         )
 
 
-def begin(arm: RunningArm, attempt: int, started: float, pilot_folder: PilotFolder) -> None:
-    """Resume or fork from the newest readable checkpoint, or measure what belongs before step 1."""
+def take_up(arm: RunningArm, attempt: int, started: float, pilot_folder: PilotFolder) -> bool:
+    """Resume or fork from the newest readable checkpoint; False: the arm begins with step 1.
+
+    Comes before the engine's loop: the state says where that begins.
+    """
     engine, recorder, fork = arm.engine, arm.recorder, arm.job.fork_step
     recorded = _last_recorded(arm.folder, attempt, fork or arm.job.start_step)
     newest = checkpoint.load_newest(arm.folder.checkpoints, at_most_step=recorded)
@@ -51,17 +54,24 @@ def begin(arm: RunningArm, attempt: int, started: float, pilot_folder: PilotFold
     }
     write_json(arm.folder.lineage, lineage)
     recorder.resource(Resource(kind="start", step=engine.step, secs=time.perf_counter() - started))
-    if newest is not None:
-        engine.restore(newest[1])
-        recorder.go_on(engine.step, _earlier(arm, attempt, pilot_folder))
-        return
+    if newest is None:
+        return False
+    engine.restore(newest[1])
+    recorder.go_on(engine.step, _earlier(arm, attempt, pilot_folder))
+    return True
+
+
+def measure_start(arm: RunningArm, pilot_folder: PilotFolder) -> None:
+    """Measure what belongs before the first step, validate, and keep the state."""
+    engine, recorder = arm.engine, arm.recorder
     if arm.job.arm == BASELINE:
-        rows = tuple(int(i) for i in engine.order[: arm.plan.rows_per_step])
+        size = arm.config.batch.micro_batch_size
         with np.load(pilot_folder.rows, allow_pickle=False) as table:
-            evidence, resource = longest_sample.measure(engine, table["num_tokens"])
+            evidence, resource = longest_sample.measure(engine, table["num_tokens"], size)
         recorder.evidence(evidence)
         recorder.resource(resource)
-        recorder.evidence(determinism.measure(engine, rows))
+        if rows := engine.rows_of(engine.step + 1):
+            recorder.evidence(determinism.measure(engine, rows))
     recorder.evidence(early_end.start_state(engine, arm.start_weights))
     validate_at(arm, BEFORE)
     if "start" in arm.job.checkpoints:

@@ -15,10 +15,10 @@ from pilot.engines.state import copy_state
 from pilot.records import Evidence, StepRecord
 
 if TYPE_CHECKING:
-    from pilot.engines.native import NativeEngine
+    from pilot.engines.base import Engine
 
 
-def measure(engine: NativeEngine, row_ids: tuple[int, ...]) -> Evidence:
+def measure(engine: Engine, row_ids: tuple[int, ...]) -> Evidence:
     """Replay one step on ``row_ids`` twice; the engine is left exactly as it was.
 
     ``relative_spread`` is the larger of the relative differences of loss and gradient norm (0 when
@@ -26,12 +26,13 @@ def measure(engine: NativeEngine, row_ids: tuple[int, ...]) -> Evidence:
     difference of any trainable element after the step.
     """
     state = copy_state(engine.snapshot())
+    trainable = [p for p in engine.model.parameters() if p.requires_grad]
     first = engine.replay_step(state, row_ids)
-    after = [p.detach().clone() for p in engine.trainable]
+    after = [p.detach().clone() for p in trainable]
     second = engine.replay_step(state, row_ids)
     differences = [
         float((a.double() - b.detach().double()).abs().max()) if a.numel() else 0.0
-        for a, b in zip(after, engine.trainable, strict=True)
+        for a, b in zip(after, trainable, strict=True)
         if not torch.equal(a, b)
     ]
     engine.restore(state)

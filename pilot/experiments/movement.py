@@ -10,7 +10,7 @@ import torch
 from pilot.records import Evidence
 
 if TYPE_CHECKING:
-    from pilot.engines.native import NativeEngine
+    from pilot.engines.base import Engine
 
 
 # Above this, copies are of 65,536 evenly spaced elements per tensor instead of all of them.
@@ -18,13 +18,13 @@ _MAX_COPY_BYTES = 1_000_000_000
 _SPARSE_ELEMENTS = 65_536
 
 
-def start_weights(engine: NativeEngine) -> dict[str, torch.Tensor]:
+def start_weights(engine: Engine) -> dict[str, torch.Tensor]:
     """All parameters before step 1, on the CPU, frozen ones too (large models: a part)."""
     sparse = _is_large(engine)
     return {n: _kept(p, sparse).clone() for n, p in engine.model.named_parameters()}
 
 
-def _is_large(engine: NativeEngine) -> bool:
+def _is_large(engine: Engine) -> bool:
     sizes = (p.numel() * p.element_size() for p in engine.model.parameters())
     return sum(sizes) > _MAX_COPY_BYTES
 
@@ -35,7 +35,7 @@ def _kept(param: torch.Tensor, sparse: bool) -> torch.Tensor:
     return flat[::stride].cpu()
 
 
-def measure(engine: NativeEngine, before: Mapping[str, torch.Tensor]) -> Evidence:
+def measure(engine: Engine, before: Mapping[str, torch.Tensor]) -> Evidence:
     """Compare every parameter with ``before``; only reads.
 
     A trainable tensor is *still* when not one element changed (NaN compares as changed).
@@ -72,9 +72,7 @@ def measure(engine: NativeEngine, before: Mapping[str, torch.Tensor]) -> Evidenc
     return Evidence(experiment="movement", scale="full", step=engine.step, values=values)
 
 
-def _still_facts(
-    engine: NativeEngine, param: torch.nn.Parameter, max_grad_norm: float
-) -> dict[str, Any]:
+def _still_facts(engine: Engine, param: torch.nn.Parameter, max_grad_norm: float) -> dict[str, Any]:
     try:
         lost = _lost_update(engine, param)
     except Exception:  # an optimizer that needs a closure or arguments of its own
@@ -86,7 +84,7 @@ def _still_facts(
     }
 
 
-def _lost_update(engine: NativeEngine, param: torch.nn.Parameter) -> float | None:
+def _lost_update(engine: Engine, param: torch.nn.Parameter) -> float | None:
     """The optimizer's own update of a copy of this tensor in fp64, over half an ulp."""
     grad = param.grad
     if grad is None or not param.dtype.is_floating_point:
@@ -94,7 +92,9 @@ def _lost_update(engine: NativeEngine, param: torch.nn.Parameter) -> float | Non
     start = param.detach().double().clone()
     shadow = torch.nn.Parameter(start.clone())
     shadow.grad = grad.detach().double()
-    options = {k: v for k, v in engine.optimizer.param_groups[0].items() if k != "params"}
+    groups = engine.optimizer.param_groups
+    own = next((g for g in groups if any(p is param for p in g["params"])), groups[0])
+    options = {k: v for k, v in own.items() if k != "params"}
     kind: Any = type(engine.optimizer)
     twin: torch.optim.Optimizer = kind([shadow], lr=options["lr"])
     twin.param_groups[0].update({k: v for k, v in options.items() if k != "foreach"})

@@ -134,7 +134,7 @@ def test_experiments_and_validation_do_not_move_the_run(make_engine: Make) -> No
     expected = steps(plain, 4, 0.01)  # before the other engine is built: the generator is global
     watched = make_engine(TinyRecipe(dropout=0.5), optim={"_target_": "torch.optim.AdamW"})
     lengths = torch.tensor([len(e.input_ids) for e in watched.recipe.train]).numpy()
-    longest_sample.measure(watched, lengths)
+    longest_sample.measure(watched, lengths, 8)
     evidence = determinism.measure(watched, tuple(int(i) for i in watched.order[:8]))
     assert evidence.values["relative_spread"] == 0.0
     for _ in range(4):
@@ -300,7 +300,7 @@ def test_the_longest_sample_leaves_running_statistics_alone(make_engine: Make) -
     engine = make_engine(Normed(dropout=0.0))
     before = {n: b.clone() for n, b in engine.model.named_buffers()}
     lengths = torch.tensor([len(e.input_ids) for e in engine.recipe.train]).numpy()
-    longest_sample.measure(engine, lengths)
+    longest_sample.measure(engine, lengths, 8)
     assert before and all(torch.equal(b, before[n]) for n, b in engine.model.named_buffers())
     engine.train_step(0.1)
     assert not torch.equal(engine.model.norm.running_mean, before["norm.running_mean"])

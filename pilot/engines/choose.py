@@ -1,0 +1,25 @@
+"""The workload that a configuration names: who owns the training loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pilot.config import Config
+from pilot.engines.base import Workload
+from pilot.recipe import RecipeHandle
+
+
+def open_workload(config: Config, module_path: Path) -> Workload:
+    """Build what the user trains: data first; a native model is built by its engine.
+
+    Whatever the user's code raises is passed on as it is.
+    """
+    from pilot.engines.native_workload import NativeWorkload
+
+    handle = RecipeHandle(
+        module_path=module_path,
+        settings=config.recipe,
+        sequence_length=config.batch.sequence_length,
+        seed=config.pilot.seed,
+    )
+    return NativeWorkload(handle.build(), config, module_path.name)
