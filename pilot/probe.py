@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class _Pending:
     copied: Any
     loss_scale: float | None
     skipped: bool
+    is_mean: bool
 
 
 class Probe:
@@ -88,7 +89,10 @@ class Probe:
                 self._touched[index] = (rows, self.params[index].detach()[rows].double())
 
     def add_losses(self, loss_sums: torch.Tensor) -> None:
-        """Add a micro-batch: the per-example sums of its token losses, shape [rows]."""
+        """Add a micro-batch: the per-example sums of its token losses, shape [rows].
+
+        Where the loop has scaled its losses itself (``is_mean``): the micro-batch's share.
+        """
         self._loss_sum = self._loss_sum + loss_sums.detach().double().sum()
 
     def grads_ready(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -115,8 +119,25 @@ class Probe:
         """Note what ``clip_grads_with_norm_`` applies: max/(norm + 1e-6), at most 1."""
         self._clip_coef = torch.clamp(max_norm / (self._grad_norm + 1e-6), max=1.0)
 
-    def end_step(self, facts: StepFacts, *, loss_scale: float | None, skipped: bool) -> None:
-        """Measure the update and queue the step's numbers for reading."""
+    def end_step(
+        self,
+        facts: StepFacts,
+        *,
+        loss_scale: float | None,
+        skipped: bool,
+        is_mean: bool = False,
+        counts: torch.Tensor | None = None,
+    ) -> None:
+        """Measure the update and queue the step's numbers for reading.
+
+        Args:
+            facts: what the host knows of the step.
+            loss_scale: the scale that the gradients had, null without a scaler.
+            skipped: whether the scaler skipped the step.
+            is_mean: the losses that were added make the step's loss, not the sum of token losses.
+            counts: supervised tokens, tokens and the longest row, on the device; they replace those
+                of ``facts``. For a loop whose batches the host has not seen.
+        """
         after = self._sample()
         change = _sums_of_squares(after - self._before, self._sizes) * self._scales
         weight = _sums_of_squares(after, self._sizes) * self._scales
@@ -137,12 +158,15 @@ class Probe:
                 torch.sqrt(total),
             ]
         )
+        if counts is not None:
+            numbers = torch.cat([numbers, counts.to(numbers)])
         self._pending = _Pending(
             facts=facts,
             numbers=_copy_to_host(numbers),
             copied=_copied(numbers),
             loss_scale=loss_scale,
             skipped=skipped,
+            is_mean=is_mean,
         )
 
     def collect(self) -> StepRecord | None:
@@ -152,10 +176,12 @@ class Probe:
             return None
         if pending.copied is not None:
             pending.copied.synchronize()
-        loss_sum, grad_norm, clip_coef, update, median, param_norm = pending.numbers.tolist()
-        facts = pending.facts
+        values = pending.numbers.tolist()
+        loss_sum, grad_norm, clip_coef, update, median, param_norm, *counts = values
+        facts = _counted(pending.facts, counts)
         num = facts.num_supervised_tokens
         loss = loss_sum / num if num else float("nan")
+        loss = loss_sum if pending.is_mean else loss
         return StepRecord(
             step=facts.step,
             learning_rate=facts.learning_rate,
@@ -211,6 +237,15 @@ class Probe:
 
     def _zero(self) -> torch.Tensor:
         return torch.zeros((), dtype=torch.float64, device=self.device)
+
+
+def _counted(facts: StepFacts, counts: Sequence[float]) -> StepFacts:
+    if not counts:
+        return facts
+    supervised, tokens, longest = (int(count) for count in counts)
+    return replace(
+        facts, num_supervised_tokens=supervised, num_tokens=tokens, longest_tokens=longest
+    )
 
 
 def row_hash(row_ids: Sequence[int]) -> str:

@@ -85,10 +85,12 @@ class StepRequest:
 
     ``learning_rate`` is the planned one. An engine with its own loop uses it; one that attaches
     to the user's loop leaves the rate to the user's scheduler unless it is ``forced`` (a branch).
+    ``keep_grads``: the step's gradients are looked at after it.
     """
 
     learning_rate: float
     forced: bool = False
+    keep_grads: bool = False
 
 
 # What an arm does, in order: it yields a request for every step, and goes on after that step.

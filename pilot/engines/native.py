@@ -22,7 +22,7 @@ from pilot.engines.base import Capabilities, Observer, Program
 from pilot.engines.guard import guard, require_shape
 from pilot.engines.optimizer import build_optimizer
 from pilot.engines.precision import autocast, make_scaler, pick_device, to_device, weight_dtype
-from pilot.engines.state import copy_state
+from pilot.engines.state import copy_state, load_model_state, model_state
 from pilot.engines.validation import evaluate, pick_rows
 from pilot.memory import peak_memory_bytes
 from pilot.probe import Probe, StepFacts
@@ -145,14 +145,9 @@ class NativeEngine:
         Frozen weights are left out: the recipe builds them again (LoRA: adapters alone).
         """
         self.flush()
-        named = self.model.named_parameters(remove_duplicate=False)  # a tied weight has two names
-        frozen = {n for n, p in named if not p.requires_grad}
-        weights = {k: v for k, v in self.model.state_dict().items() if k not in frozen}
-        buffers = {n: b for n, b in self.model.named_buffers() if n not in weights}
         return {
             "step": self.step,
-            "model": weights,
-            "buffers": buffers,
+            **model_state(self.model),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "random": seeds.random_state(),
@@ -161,10 +156,7 @@ class NativeEngine:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a snapshot, bit for bit."""
-        self.model.load_state_dict(state["model"], strict=False)
-        for name, buffer in self.model.named_buffers():
-            if name in state["buffers"]:
-                buffer.copy_(state["buffers"][name])
+        load_model_state(self.model, state)
         # The optimizer keeps what it is given: without a copy, training would change the snapshot.
         self.optimizer.load_state_dict(copy_state(state["optimizer"]))
         if state["scaler"]:

@@ -123,7 +123,9 @@ def _program(arm: RunningArm, goes_on: bool) -> Program:
     engine, job, recorder = arm.engine, arm.job, arm.recorder
     parent = int(os.environ.get(PARENT_PID, "0"))
     while engine.step < job.stop_step:
-        yield StepRequest(learning_rate=arm.schedule.learning_rate_at(engine.step + 1))
+        step = engine.step + 1
+        rate, is_last = arm.schedule.learning_rate_at(step), step == job.stop_step
+        yield StepRequest(learning_rate=rate, keep_grads=is_last)
         if recorder.stop_reason:
             return _stopped(arm)
         if parent and os.getppid() != parent:

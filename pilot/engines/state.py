@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+
+
+def model_state(model: torch.nn.Module) -> dict[str, Any]:
+    """``model`` (what is not frozen) and ``buffers`` of a model, by name; tensors are not copied.
+
+    Frozen weights are left out: they are built again (LoRA: adapters alone).
+    """
+    named = model.named_parameters(remove_duplicate=False)  # a tied weight has two names
+    frozen = {n for n, p in named if not p.requires_grad}
+    weights = {k: v for k, v in model.state_dict().items() if k not in frozen}
+    buffers = {n: b for n, b in model.named_buffers() if n not in weights}
+    return {"model": weights, "buffers": buffers}
+
+
+def load_model_state(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    """Put back what ``model_state`` returned."""
+    model.load_state_dict(state["model"], strict=False)
+    for name, buffer in model.named_buffers():
+        if name in state["buffers"]:
+            buffer.copy_(state["buffers"][name])
 
 
 def copy_state(state: object) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""Per-example validation losses of a Trainer: its own ``prediction_step`` on one row at a time.
+
+One row at a time is right for every Trainer (a pair of preferences, a loss of the user's own), and
+no padding is involved. The model is left in evaluation mode; ``training_step`` sets it back.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pilot.engines.guard import guard
+from pilot.engines.hf.rows import supervised
+from pilot.engines.validation import pick_rows
+
+
+def validation_sets(trainer: Any) -> dict[str, Any]:
+    """The Trainer's evaluation sets by name, the first one primary; empty when it has none."""
+    found = trainer.eval_dataset
+    if found is None:
+        return {}
+    return dict(found) if isinstance(found, dict) else {"validation": found}
+
+
+def evaluate_rows(
+    trainer: Any, name: str, dataset: Any, *, limit: int | None, data_seed: int, step: int
+) -> tuple[list[float], list[int]]:
+    """Loss sums and supervised tokens of each row of one set, in a fixed order."""
+    loader = trainer.get_eval_dataloader(dataset)
+    model = trainer.model_wrapped
+    sums: list[float] = []
+    counts: list[int] = []
+    model.eval()
+    for row, example in _examples(loader, limit, data_seed):
+        with guard(f"validation ({name})", step=step, row_ids=(row,)), torch.no_grad():
+            batch = trainer._prepare_inputs(loader.collate_fn([example]))
+            count = _count(trainer, batch)
+            loss = trainer.prediction_step(model, batch, prediction_loss_only=True)[0]
+            if loss is None:
+                raise ValueError("the Trainer's prediction_step returned no loss")
+            sums.append(float(loss) * count if count else 0.0)
+            counts.append(count)
+    return sums, counts
+
+
+def num_rows(dataset: Any) -> int:
+    """Rows of a set; 0 where it does not know."""
+    return len(dataset) if hasattr(dataset, "__len__") else 0
+
+
+def _examples(loader: Any, limit: int | None, data_seed: int) -> Iterable[tuple[int, Any]]:
+    dataset = loader.dataset
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        return enumerate(itertools.islice(iter(dataset), limit))
+    rows: Sequence[int] = pick_rows(len(dataset), limit, data_seed)
+    return ((row, dataset[row]) for row in rows)
+
+
+def _count(trainer: Any, batch: Mapping[str, Any]) -> int:
+    """Supervised tokens; a row without labels is one unit."""
+    found = supervised(trainer, batch)
+    return 1 if found is None else int(found)

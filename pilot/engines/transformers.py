@@ -1,0 +1,345 @@
+"""The engine that attaches to the user's own Hugging Face ``Trainer``.
+
+``trainer.train()`` is called as the user would call it, with the full run's length: the schedule is
+the real one. A callback goes on with the arm's program after every step and stops the loop when the
+program ends. Only a branch that goes back to an earlier state leaves the loop: its steps call the
+Trainer's ``training_step`` on rows that are known by then.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import TrainerCallback
+
+from pilot.config import Config
+from pilot.engines import seeds
+from pilot.engines.base import Capabilities, Observer, Program, StepRequest
+from pilot.engines.guard import guard, is_out_of_memory
+from pilot.engines.hf import state as states
+from pilot.engines.hf.bare import train_rows
+from pilot.engines.hf.rows import Rows
+from pilot.engines.hf.tap import Tap
+from pilot.engines.hf.validation import evaluate_rows, num_rows, validation_sets
+from pilot.errors import PilotError, RecipeFailure
+from pilot.memory import peak_memory_bytes
+from pilot.probe import Probe
+from pilot.records import Outcome, Resource, StepRecord, ValidationRecord
+
+
+class _LoopEnd(Exception):
+    """Leaves the Trainer's loop where it cannot be asked to stop."""
+
+
+class TransformersEngine:
+    """Runs a program inside a Trainer's own loop.
+
+    Args:
+        trainer: a Trainer that has not been trained.
+        config: the validated configuration of this arm.
+        planned: the micro-batches of the first steps, step by step, as far as they are known.
+        first_step: the step (of the full run's count) that the loop begins with.
+        observer: receives the events.
+        attempt: the number of this attempt, written into validation records.
+        source_of: the source of every training row.
+    """
+
+    capabilities = Capabilities(
+        can_replay=True,
+        can_snapshot=True,
+        can_branch=True,
+        reports_row_ids=True,
+        reports_pre_clip_norm=True,
+        max_world_size=None,
+    )
+
+    def __init__(
+        self,
+        trainer: Any,
+        config: Config,
+        *,
+        planned: Sequence[list[Rows]],
+        first_step: int,
+        observer: Observer,
+        attempt: int = 1,
+    ) -> None:
+        self.trainer, self.config, self.observer, self.attempt = trainer, config, observer, attempt
+        self.first_step = first_step
+        self.batches = {first_step + i: rows for i, rows in enumerate(planned)}
+        self.tap = Tap(trainer, observer.on_step)
+        self.built_dtypes = sorted({str(p.dtype)[6:] for p in self.tap.model.parameters()})
+        self._pending: Mapping[str, Any] | None = None
+        self._runs = False
+        self._program: Program | None = None
+        self._outcome: Outcome | None = None
+        self._raised: BaseException | None = None
+        self._kept: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self._request = StepRequest(learning_rate=0.0)
+
+    # ---- what there is
+
+    @property
+    def device(self) -> torch.device:
+        """Where the Trainer trains."""
+        found: torch.device = self.trainer.args.device
+        return found
+
+    @property
+    def step(self) -> int:
+        """The last finished step."""
+        return self.tap.step
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The model, unwrapped."""
+        return self.tap.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer, unwrapped; it exists once the loop runs."""
+        return self.tap.optimizer
+
+    @property
+    def probe(self) -> Probe:
+        """What measures the steps."""
+        return self.tap.probe
+
+    def rows_of(self, step: int) -> tuple[int, ...]:
+        """The row ids of ``step``, planned or drawn; empty where they are not known."""
+        return tuple(row for batch in self.batches.get(step, ()) for row in batch)
+
+    # ---- the loop
+
+    def run(self, program: Program) -> Outcome:
+        """Train with the Trainer's own loop, as far as ``program`` goes."""
+        self._program = program
+        self.trainer.add_callback(_Driver(self))
+        with tempfile.TemporaryDirectory(prefix="pilot_resume_") as folder:
+            resume: dict[str, Any] = {}
+            if self._pending is not None:
+                path = states.resume_folder(self.tap, self._pending, Path(folder))
+                resume["resume_from_checkpoint"] = path
+            self._in_trainer(lambda: self.trainer.train(**resume))
+        while self._outcome is None:  # the full run has ended, a branch has not
+            self._bare_step()
+            self._advance()
+        return self._outcome
+
+    def _in_trainer(self, call: Any) -> None:
+        """Run the Trainer; what the user's code raises becomes a failure with place and rows."""
+        try:
+            call()
+        except _LoopEnd:
+            pass
+        except (PilotError, RecipeFailure):
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            if self._raised is None:
+                raise self._failure(error) from error
+        if self._raised is not None:
+            raise self._raised
+
+    def _failure(self, error: BaseException) -> RecipeFailure:
+        import traceback
+
+        text = "".join(traceback.format_exception(error))
+        return RecipeFailure(
+            self.tap.place,
+            step=self.tap.step + 1,
+            row_ids=self.tap.failed_rows(),
+            error=error,
+            out_of_memory=is_out_of_memory(error),
+            traceback_text=text[-8_000:],
+        )
+
+    def loop_begins(self, loader: Any) -> None:
+        """Model and optimizer are prepared; nothing has been trained."""
+        pending, self._pending = self._pending, None
+        drawn = int(pending["num_drawn"]) if pending else 0
+        skip = drawn if drawn < _length(loader) else 0
+        self.tap.attach(loader, skip_batches=skip)
+        self._loader, self._runs = loader, True
+        if pending is not None:
+            self.probe.load_state_dict(pending["probe"])
+        if self._advance():
+            raise _LoopEnd
+
+    def step_ends(self) -> bool:
+        """After a step of the loop; True: the loop has to stop."""
+        self.batches[self.step] = list(self.tap.step_batches)
+        for param, grad in self._kept.items():
+            param.grad = grad
+        done = self._advance()
+        while not done and self.step != self.trainer.state.global_step:
+            self._bare_step()  # the program went back to an earlier state
+            done = self._advance()
+        return done
+
+    def gradients_used(self) -> None:
+        """The optimizer has stepped; the Trainer is about to drop the gradients."""
+        if self._request.keep_grads:
+            named = self.tap.probe.params
+            self._kept = {p: p.grad for p in named if p.grad is not None}
+
+    def _advance(self) -> bool:
+        """Go on with the program to its next step; True: it has ended."""
+        assert self._program is not None
+        try:
+            request = next(self._program)
+        except StopIteration as done:
+            self._outcome = done.value
+            return True
+        except BaseException as error:
+            self._raised = error
+            raise _LoopEnd from error
+        finally:
+            self.tap.restart_clock()
+            for param in self._kept:
+                param.grad = None
+            self._kept = {}
+        self._request = request
+        self.tap.forced_rate = request.learning_rate if request.forced else None
+        return False
+
+    def _bare_step(self) -> None:
+        """One step outside of the Trainer's loop, on the rows that are known for it."""
+        step = self.step + 1
+        batches = self.batches.get(step)
+        if not batches:
+            raise RecipeFailure(
+                "branch",
+                step=step,
+                row_ids=(),
+                error=ValueError("the rows of this step are not known: the data has no row ids"),
+                out_of_memory=False,
+                traceback_text="",
+            )
+        self._in_trainer(lambda: train_rows(self.tap, self._loader, batches))
+
+    def flush(self) -> None:
+        """Hand out the record of the last step, if it has not been yet."""
+        self.tap.flush()
+
+    # ---- requests
+
+    def try_rows(self, row_ids: Sequence[int]) -> float:
+        """Forward and backward on one micro-batch, no step; the run is left as it was."""
+        state = seeds.random_state()
+        buffers = {name: b.detach().clone() for name, b in self.model.named_buffers()}
+        with guard("longest sample", step=self.step + 1, row_ids=row_ids):
+            rows = [tuple(int(row) for row in row_ids)]
+            loss = train_rows(self.tap, self._loader, rows, is_try=True)
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(buffers[name])
+        seeds.set_random_state(state)
+        return loss
+
+    def request_validation(self, at: str) -> list[ValidationRecord]:
+        """Evaluate all validation sets now, without moving the run's random state."""
+        self.flush()
+        state, records = seeds.random_state(), []
+        limits = {
+            "limit": self.config.pilot.validation_rows,
+            "data_seed": self.config.pilot.data_seed,
+        }
+        for index, (name, rows) in enumerate(validation_sets(self.trainer).items()):
+            started = time.perf_counter()
+            sums, counts = evaluate_rows(self.trainer, name, rows, step=self.step, **limits)
+            record = ValidationRecord(
+                at=at,
+                step=self.step,
+                name=name,
+                primary=index == 0,
+                loss=sum(sums) / sum(counts) if sum(counts) else float("nan"),
+                loss_sums=tuple(sums),
+                token_counts=tuple(counts),
+                attempt=self.attempt,
+            )
+            resource = Resource(
+                kind="validation",
+                step=self.step,
+                secs=time.perf_counter() - started,
+                peak_memory_bytes=peak_memory_bytes(self.device),
+            )
+            self.observer.on_validation(record, resource)
+            records.append(record)
+        seeds.set_random_state(state)
+        return records
+
+    def validation_secs(self) -> float:
+        """Expected seconds of one validation of all sets, from a few of its rows."""
+        sets = validation_sets(self.trainer)
+        limit = self.config.pilot.validation_rows or 10**9
+        total = sum(min(num_rows(rows) or limit, limit) for rows in sets.values())
+        if not total:
+            return 0.0
+        state, begun, few = seeds.random_state(), time.perf_counter(), 4
+        name, rows = next(iter(sets.items()))
+        _, counts = evaluate_rows(self.trainer, name, rows, limit=few, data_seed=0, step=self.step)
+        seeds.set_random_state(state)
+        return (time.perf_counter() - begun) / max(1, len(counts)) * total
+
+    def snapshot(self) -> dict[str, Any]:
+        """The exact state: weights, optimizer, schedule, scaler, random states, place in the data."""
+        self.flush()
+        return states.take(self.tap)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go back to a snapshot; before ``run``, the loop will begin behind it."""
+        if self._runs:
+            states.put(self.tap, state)
+            return
+        self._pending = state
+        self.tap.step = int(state["step"])
+
+    def replay_step(self, state: Mapping[str, Any], row_ids: Sequence[int]) -> StepRecord:
+        """Restore ``state``, train one step on ``row_ids`` and say what was measured."""
+        self.restore(state)
+        rows = tuple(int(row) for row in row_ids)
+        size = self.trainer.args.per_device_train_batch_size
+        batches = [rows[i : i + size] for i in range(0, len(rows), size)]
+        rate = float(self.optimizer.param_groups[0].get("initial_lr", 0.0))
+        self.tap.forced_rate = rate  # a warm-up's first step would not move
+        train_rows(self.tap, self._loader, batches)
+        self.tap.forced_rate = None
+        record = self.probe.collect()
+        assert record is not None
+        return record
+
+
+def _length(loader: Any) -> float:
+    try:
+        return len(loader)
+    except TypeError:
+        return float("inf")
+
+
+class _Driver(TrainerCallback):  # type: ignore[misc]
+    """Hands the Trainer's events on to the engine; last in the line of callbacks."""
+
+    def __init__(self, engine: TransformersEngine) -> None:
+        self._engine = engine
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._engine.loop_begins(more["train_dataloader"])
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._engine.tap.epoch_begins()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._engine.tap.before_optimizer()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._engine.tap.after_optimizer()
+        self._engine.gradients_used()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if self._engine.step_ends():
+            control.should_training_stop = True
