@@ -27,7 +27,7 @@ from pilot.launchers import local
 from pilot.launchers.processes import run_process
 from pilot.locks import hold
 from pilot.plan import Plan, make_plan, read_plan
-from pilot.recipe import RecipeHandle, find_module
+from pilot.recipe import RecipeHandle, find_recipe_file
 from pilot.report.terminal import Terminal, make_terminal
 from pilot.view import PilotView, load, load_rows
 
@@ -54,7 +54,7 @@ def start(
     """
     config = validate(tree)
     folder = PilotFolder(root)
-    module = find_module(str(config.recipe.get("module", config.recipe.get("name"))), Path.cwd())
+    module = find_recipe_file(config.recipe, Path.cwd())
     with hold(folder.lock, _IN_USE):
         if folder.plan.is_file():
             raise FolderError(
@@ -206,7 +206,8 @@ def _write_order(
     from pilot.data.choose import choose_order
 
     rows = load_rows(folder, survey)
-    order, audit = choose_order(config, plan, rows)
+    own = np.load(folder.own_order, allow_pickle=False) if folder.own_order.is_file() else None
+    order, audit = choose_order(config, plan, rows, own)
     temporary = folder.root / ".order.npy"
     np.save(temporary, order, allow_pickle=False)
     temporary.replace(folder.order)
@@ -240,7 +241,8 @@ def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
         seed=config.pilot.seed,
     )
     tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
-    return make_fingerprint(tree, handle.module_path, handle.input_files(), world_size=1)
+    files = [] if config.recipe.get("trainer") else handle.input_files()
+    return make_fingerprint(tree, handle.module_path, files, world_size=1)
 
 
 def _conclude(folder: PilotFolder, config: Config, terminal: Terminal) -> ExitCode:

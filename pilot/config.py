@@ -55,7 +55,7 @@ class Batch(Section):
 class EngineConfig(Section):
     """Who owns the training loop, and on which device it runs."""
 
-    name: Literal["native"] = "native"
+    name: Literal["native", "transformers"] = "native"
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = "auto"
 
 
@@ -175,7 +175,21 @@ def _contradictions(config: Config) -> list[Mistake]:
         for broken, (key, value), rule, remedy in rules
         if broken
     ]
-    return [*wrong, *_unknown_waivers(config)]
+    return [*wrong, *_engine_mistakes(config), *_unknown_waivers(config)]
+
+
+def _engine_mistakes(config: Config) -> list[Mistake]:
+    """``engine`` and ``recipe.trainer`` belong together."""
+    engine, target = config.engine.name, config.recipe.get("trainer")
+    if (engine == "transformers") == bool(target):
+        return []
+    rule = "names the callable that builds the Trainer of engine=transformers, and of no other"
+    remedy = (
+        "add recipe.trainer: my_module:build_trainer, or path/to/file.py:build_trainer"
+        if not target
+        else "add engine=transformers, or drop recipe.trainer"
+    )
+    return [Mistake(key="recipe.trainer", value=str(target or ""), rule=rule, remedy=remedy)]
 
 
 def _unknown_waivers(config: Config) -> list[Mistake]:

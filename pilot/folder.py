@@ -119,6 +119,11 @@ class PilotFolder:
         return self.root / "rows.npz"
 
     @property
+    def own_order(self) -> Path:
+        """The row ids that the user's own loader draws, where an engine leaves them to it."""
+        return self.root / "own_order.npy"
+
+    @property
     def order(self) -> Path:
         """The row ids in the order in which every arm draws them."""
         return self.root / "order.npy"

@@ -36,7 +36,7 @@ def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
     """What no experiment of this pilot can tell, one line each."""
     missing = [
         "invariance and resume experiments are not part of this version",
-        "world sizes above 1: engine=native runs one process",
+        f"world sizes above 1: engine={config.engine.name} runs one process",
         "alignment and masking of labels, overlap of train and validation data, level of the loss: "
         "no experiment checks them in this version",
     ]

@@ -126,6 +126,36 @@ def load_module(path: Path) -> ModuleType:
     return module
 
 
+def find_recipe_file(recipe: Mapping[str, Any], start: Path) -> Path:
+    """The Python file that defines what trains: a recipe's module, or the trainer's callable.
+
+    Raises:
+        ConfigError: no such file; names the places that were looked at.
+    """
+    target = recipe.get("trainer")
+    if not target or recipe.get("module"):
+        return find_module(str(recipe.get("module", recipe.get("name"))), start)
+    place = str(target).rpartition(":")[0] or str(target)
+    if place.endswith(".py"):
+        found = start / Path(place).expanduser()
+    else:
+        found = start.joinpath(*place.split(".")).with_suffix(".py")
+        if not found.is_file():
+            spec = _find_spec(place)
+            found = Path(spec.origin) if spec and spec.origin else found
+    if found.is_file():
+        return found.resolve()
+    rule, remedy = f"there is no file {found}", "give module:callable or path/to/file.py:callable"
+    raise ConfigError([Mistake(key="recipe.trainer", value=repr(target), rule=rule, remedy=remedy)])
+
+
+def _find_spec(name: str) -> Any:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+
+
 def find_module(name: str, start: Path) -> Path:
     """The file of recipe module ``name``: the user's ``recipes/`` under ``start`` wins over ours.
 

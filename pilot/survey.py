@@ -33,6 +33,7 @@ from pilot.recipe import RowFacts
 from pilot.records import Outcome
 
 _TIMED_STEPS = 3
+_MAX_DRAWS = 200_000  # of the user's own loader: two epochs, or more than a pilot needs
 
 
 def run_survey(root: Path, *, rows_only: bool = False) -> int:
@@ -58,6 +59,9 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
     _write_rows(folder.rows, facts, names)
+    own = workload.own_order(max(2 * len(facts), _MAX_DRAWS))
+    if own is not None:
+        np.save(folder.own_order, own, allow_pickle=False)
     model_facts = _measure_model(workload, config, rows_only)
     if not rows_only:
         at_once = _fitting(config, at_once, device)

@@ -23,7 +23,7 @@ from pilot.cli.search import hydra_session, use_user_dirs
 from pilot.cli.settings import check_tree, known_settings
 from pilot.cli.sweeps import Listed, add_override
 from pilot.errors import ConfigError, Mistake
-from pilot.recipe import find_module
+from pilot.recipe import find_module, find_recipe_file
 
 # Stands for the recipe when none could be chosen, so that the other values are checked too.
 _NO_RECIPE = "+recipe={name: none, module: none}"
@@ -130,13 +130,19 @@ def _try_compose(overrides: Sequence[str]) -> tuple[DictConfig | None, list[Mist
 def _module(base: DictConfig, parts: Sorted, start: Path) -> tuple[Path | None, list[Mistake]]:
     if parts.recipe is None:
         return None, []
+    target = OmegaConf.select(base, "recipe.trainer", throw_on_missing=False)
     name = OmegaConf.select(base, "recipe.module", throw_on_missing=False)
     for override in parts.values:
         if override.key_or_group == "recipe.module":
             name = override.value()
-    if not isinstance(name, str):
+        if override.key_or_group.lstrip("+") == "recipe.trainer":
+            target = override.value()
+    if not isinstance(name, str) and not isinstance(target, str):
         return None, []  # check_recipe says what is wrong
     try:
+        if isinstance(target, str):
+            return find_recipe_file({"trainer": target}, start), []
+        assert isinstance(name, str)
         return find_module(name, start), []
     except ConfigError as error:
         return None, list(error.mistakes)

@@ -15,7 +15,7 @@ from pilot.errors import ConfigError, Mistake
 from pilot.mistakes import mistake_from, nearest
 
 # Keys of the recipe section that belong to pilot; all others are the recipe's own.
-COMMON = ("name", "module", "objective")
+COMMON = ("name", "module", "trainer", "objective")
 OBJECTIVES = ("lm", "preference", "rl", "regression")
 _CHECKS = ("Settings", "check_settings")
 
@@ -47,8 +47,8 @@ def check_recipe(recipe: Mapping[str, Any], module_path: Path | None) -> list[Mi
     is imported only when it defines one of them.
     """
     mistakes = _check_common(recipe)
-    if module_path is None:
-        return mistakes
+    if module_path is None or recipe.get("trainer"):
+        return mistakes  # a script of the user's own: its names mean nothing to pilot
     module, failure = _load(module_path)
     if failure is not None:
         return [*mistakes, failure]
@@ -108,7 +108,7 @@ def _is_ours(optim: Mapping[str, Any]) -> bool:
 
 def _check_common(recipe: Mapping[str, Any]) -> list[Mistake]:
     mistakes = []
-    for key in ("name", "module"):
+    for key in ("name",) if recipe.get("trainer") else ("name", "module"):
         value = recipe.get(key)
         if not isinstance(value, str) or not value:
             rule = "must be given: text"

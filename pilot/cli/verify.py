@@ -56,4 +56,5 @@ def _fingerprint(overrides: Sequence[str], config_dir: Path | None) -> dict[str,
         sequence_length=tree["batch"]["sequence_length"],
         seed=tree["pilot"]["seed"],
     )
-    return make_fingerprint(tree, handle.module_path, handle.input_files(), world_size=1)
+    files = [] if tree["recipe"].get("trainer") else handle.input_files()
+    return make_fingerprint(tree, handle.module_path, files, world_size=1)

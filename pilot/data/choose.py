@@ -17,15 +17,23 @@ from pilot.view import RowTable
 
 
 def choose_order(
-    config: Config, plan: Plan, rows: RowTable
+    config: Config,
+    plan: Plan,
+    rows: RowTable,
+    own: npt.NDArray[np.int64] | None = None,
 ) -> tuple[npt.NDArray[np.int64], Mapping[str, Any]]:
     """Row ids in drawing order (int64, shape [steps * rows per step]) and the full run's audit.
 
     Rows of an extended baseline follow behind; without an undecided event they are not used.
 
-    The full run's own order is audited in either case: it is what will be trained on later.
+    The full run's own order is audited in either case: it is what will be trained on later. ``own``
+    are the first draws of the user's own loader: they are the order then, and are audited.
     """
     num_rows = len(rows.num_tokens)
+    if own is not None:
+        needed = plan.num_rows_needed + plan.extension_steps * plan.rows_per_step
+        begin = plan.start_step * plan.rows_per_step
+        return own[begin : begin + needed], order_audit(rows.source[own], row_ids=own)
     shuffle = bool(config.recipe.get("shuffle", True))
     first = plan.start_step * plan.rows_per_step
     audited = full_order(num_rows, 2 * num_rows, config.pilot.data_seed, shuffle)

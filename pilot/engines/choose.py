@@ -14,6 +14,13 @@ def open_workload(config: Config, module_path: Path) -> Workload:
 
     Whatever the user's code raises is passed on as it is.
     """
+    if config.engine.name == "transformers":
+        from pilot.engines.hf.build import require_transformers
+
+        require_transformers()
+        from pilot.engines.hf.workload import TrainerWorkload
+
+        return TrainerWorkload(config, Path.cwd())
     from pilot.engines.native_workload import NativeWorkload
 
     handle = RecipeHandle(

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import TrainerCallback
 
@@ -48,7 +46,6 @@ class TransformersEngine:
         first_step: the step (of the full run's count) that the loop begins with.
         observer: receives the events.
         attempt: the number of this attempt, written into validation records.
-        source_of: the source of every training row.
     """
 
     capabilities = Capabilities(
@@ -245,13 +242,16 @@ class TransformersEngine:
         """Evaluate all validation sets now, without moving the run's random state."""
         self.flush()
         state, records = seeds.random_state(), []
-        limits = {
-            "limit": self.config.pilot.validation_rows,
-            "data_seed": self.config.pilot.data_seed,
-        }
         for index, (name, rows) in enumerate(validation_sets(self.trainer).items()):
             started = time.perf_counter()
-            sums, counts = evaluate_rows(self.trainer, name, rows, step=self.step, **limits)
+            sums, counts = evaluate_rows(
+                self.trainer,
+                name,
+                rows,
+                limit=self.config.pilot.validation_rows,
+                data_seed=self.config.pilot.data_seed,
+                step=self.step,
+            )
             record = ValidationRecord(
                 at=at,
                 step=self.step,
@@ -287,7 +287,7 @@ class TransformersEngine:
         return (time.perf_counter() - begun) / max(1, len(counts)) * total
 
     def snapshot(self) -> dict[str, Any]:
-        """The exact state: weights, optimizer, schedule, scaler, random states, place in the data."""
+        """The exact state: weights, optimizer, schedule, random states, place in the data."""
         self.flush()
         return states.take(self.tap)
 

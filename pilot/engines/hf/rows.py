@@ -39,7 +39,7 @@ def record_batches(batch_sampler: Any, drawn: BatchList) -> None:
     kind: Any = type(batch_sampler)
     base = getattr(kind, "_recorded", kind)
 
-    class Recording(base):  # type: ignore[misc]
+    class Recording(base):  # type: ignore[misc, valid-type]
         _recorded = base
 
         def __iter__(self) -> Iterator[Any]:
@@ -52,7 +52,7 @@ def record_batches(batch_sampler: Any, drawn: BatchList) -> None:
 
 
 def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows]]:
-    """The micro-batches of the first ``num_steps`` steps, step by step, as the loader will draw them.
+    """The micro-batches of the first ``num_steps`` steps, step by step, as the loader draws them.
 
     Empty where rows have no ids. Random states are the caller's to keep.
     """
@@ -64,7 +64,9 @@ def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows
     while sampler is not None and len(steps) < num_steps:
         loader.set_epoch(epoch)
         flat = [tuple(int(row) for row in batch) for batch in sampler]
-        batches = [tuple(r for b in flat[i : i + world] for r in b) for i in range(0, len(flat), world)]
+        batches = [
+            tuple(r for b in flat[i : i + world] for r in b) for i in range(0, len(flat), world)
+        ]
         if not batches:
             break
         steps += [batches[i : i + accumulate] for i in range(0, len(batches), accumulate)]

@@ -19,7 +19,6 @@ from pilot.engines.hf.tap import Tap
 from pilot.engines.state import copy_state, load_model_state, model_state
 
 
-
 def take(tap: Tap) -> dict[str, Any]:
     """Everything that the next steps depend on; tensors are not copied."""
     trainer = tap.trainer
@@ -57,7 +56,7 @@ def load_optimizer(tap: Tap, state: Mapping[str, Any]) -> None:
 
 
 def resume_folder(tap: Tap, state: Mapping[str, Any], folder: Path) -> str:
-    """Prepare the Trainer to begin with the step after ``state``; returns what ``train`` is given."""
+    """Let the Trainer begin with the step after ``state``; returns what ``train`` is given."""
     trainer = tap.trainer
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "trainer_state.json").write_text(str(state["trainer_state"]), encoding="utf-8")

@@ -127,7 +127,7 @@ class Tap:
         return ahead if self.place == "collate" else self.row_ids
 
     def samples_of(self, batches: Sequence[Any]) -> Any:
-        """What the Trainer's ``get_batch_samples`` makes of given batches: they, and their items."""
+        """What the Trainer's ``get_batch_samples`` makes of batches: they, and their items."""
         return self._original_batches(iter(batches), len(batches), self.trainer.args.device)
 
     def begin_step(self, batches: Sequence[Any], drawn: list[Rows]) -> None:
@@ -137,13 +137,17 @@ class Tap:
         self._measured = False
         self.probe.start_step(batches)
 
-    def _training_step(self, original: Any, model: Any, inputs: Any, *rest: Any, **more: Any) -> Any:
+    def _training_step(
+        self, original: Any, model: Any, inputs: Any, *rest: Any, **more: Any
+    ) -> Any:
         self.place = "training_step"
         loss = original(model, inputs, *rest, **more)
         self.probe.add_losses(loss)
         return loss
 
-    def _clip(self, original: Any, parameters: Any, max_norm: float, *rest: Any, **more: Any) -> Any:
+    def _clip(
+        self, original: Any, parameters: Any, max_norm: float, *rest: Any, **more: Any
+    ) -> Any:
         self.place = "optimizer"
         accelerator = self.trainer.accelerator
         if accelerator.scaler is not None:  # once: torch refuses to unscale twice
