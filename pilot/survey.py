@@ -58,7 +58,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     if not facts:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
-    _write_rows(folder.rows, facts, names)
+    write_rows(folder.rows, facts, names)
     own = workload.own_order(max(2 * len(facts), _MAX_DRAWS))
     if own is not None:
         np.save(folder.own_order, own, allow_pickle=False)
@@ -110,7 +110,8 @@ def _open(config: Config, module_path: Path) -> Workload:
         ) from error
 
 
-def _write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
+def write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
+    """Write the row table; ``names`` are the sources in the order of their codes."""
     codes = {name: code for code, name in enumerate(names)}
     temporary = path.with_name(f".{path.name}")
     with temporary.open("wb") as file:
@@ -152,7 +153,7 @@ def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[
 def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
     """Sizes, then a few steps at the rate 0 with their seconds, then the bytes of a state."""
     start_secs = time.perf_counter() - started
-    found.update(_sizes(engine.model))
+    found.update(sizes(engine.model))
     found["built_dtypes"] = list(engine.built_dtypes)
     steps = []
     for _ in range(_TIMED_STEPS):
@@ -169,7 +170,8 @@ def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
     return Outcome(status=Outcome.COMPLETED, last_step=engine.step)
 
 
-def _sizes(model: torch.nn.Module) -> dict[str, Any]:
+def sizes(model: torch.nn.Module) -> dict[str, Any]:
+    """Parameters, bytes, vocabulary and positions of a model, as far as it says."""
     params = list(model.parameters())
     embed = getattr(model, "get_input_embeddings", lambda: None)()
     return {

@@ -97,27 +97,8 @@ class StepRequest:
 Program = Generator[StepRequest, None, Outcome]
 
 
-class Engine(Protocol):
-    """What may be asked of an engine. Everything that pilot does with a run goes through these.
-
-    ``step`` is the last finished one, in the full run's count. ``model`` holds the parameters under
-    their own names, without wrappers; ``optimizer`` and ``probe`` are those of the run.
-    """
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        ...
-
-    @property
-    def built_dtypes(self) -> Sequence[str]:
-        """The dtypes that the user's code gave the weights."""
-        ...
+class Watched(Protocol):
+    """A run that can be looked at, whoever owns its loop."""
 
     @property
     def step(self) -> int:
@@ -137,6 +118,29 @@ class Engine(Protocol):
     @property
     def probe(self) -> Probe | None:
         """What measures the steps."""
+        ...
+
+
+class Engine(Watched, Protocol):
+    """What may be asked of an engine. Everything that pilot does with a run goes through these.
+
+    ``step`` is the last finished one, in the full run's count. ``model`` holds the parameters under
+    their own names, without wrappers; ``optimizer`` and ``probe`` are those of the run.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        ...
+
+    @property
+    def built_dtypes(self) -> Sequence[str]:
+        """The dtypes that the user's code gave the weights."""
         ...
 
     def run(self, program: Program) -> Outcome:

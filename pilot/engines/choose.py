@@ -18,9 +18,9 @@ def open_workload(config: Config, module_path: Path) -> Workload:
         from pilot.engines.hf.build import require_transformers
 
         require_transformers()
-        from pilot.engines.hf.workload import TrainerWorkload
+        from pilot.engines.hf.workload import open_trainer
 
-        return TrainerWorkload(config, Path.cwd())
+        return open_trainer(config, Path.cwd())
     from pilot.engines.native_workload import NativeWorkload
 
     handle = RecipeHandle(

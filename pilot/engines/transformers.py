@@ -25,11 +25,10 @@ from pilot.engines.hf import state as states
 from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.rows import Rows
 from pilot.engines.hf.tap import Tap
-from pilot.engines.hf.validation import evaluate_rows, num_rows, validation_sets
+from pilot.engines.hf.validation import evaluate_rows, num_rows, validate_all, validation_sets
 from pilot.errors import PilotError, RecipeFailure
-from pilot.memory import peak_memory_bytes
 from pilot.probe import Probe
-from pilot.records import Outcome, Resource, StepRecord, ValidationRecord
+from pilot.records import Outcome, StepRecord, ValidationRecord
 
 
 class _LoopEnd(Exception):
@@ -241,37 +240,15 @@ class TransformersEngine:
     def request_validation(self, at: str) -> list[ValidationRecord]:
         """Evaluate all validation sets now, without moving the run's random state."""
         self.flush()
-        state, records = seeds.random_state(), []
-        for index, (name, rows) in enumerate(validation_sets(self.trainer).items()):
-            started = time.perf_counter()
-            sums, counts = evaluate_rows(
-                self.trainer,
-                name,
-                rows,
-                limit=self.config.pilot.validation_rows,
-                data_seed=self.config.pilot.data_seed,
-                step=self.step,
-            )
-            record = ValidationRecord(
-                at=at,
-                step=self.step,
-                name=name,
-                primary=index == 0,
-                loss=sum(sums) / sum(counts) if sum(counts) else float("nan"),
-                loss_sums=tuple(sums),
-                token_counts=tuple(counts),
-                attempt=self.attempt,
-            )
-            resource = Resource(
-                kind="validation",
-                step=self.step,
-                secs=time.perf_counter() - started,
-                peak_memory_bytes=peak_memory_bytes(self.device),
-            )
-            self.observer.on_validation(record, resource)
-            records.append(record)
-        seeds.set_random_state(state)
-        return records
+        return validate_all(
+            self.trainer,
+            self.observer,
+            at=at,
+            step=self.step,
+            limit=self.config.pilot.validation_rows,
+            data_seed=self.config.pilot.data_seed,
+            attempt=self.attempt,
+        )
 
     def validation_secs(self) -> float:
         """Expected seconds of one validation of all sets, from a few of its rows."""

@@ -10,7 +10,7 @@ import torch
 from pilot.records import Evidence
 
 if TYPE_CHECKING:
-    from pilot.engines.base import Engine
+    from pilot.engines.base import Watched
 
 
 # Above this, copies are of 65,536 evenly spaced elements per tensor instead of all of them.
@@ -18,13 +18,13 @@ _MAX_COPY_BYTES = 1_000_000_000
 _SPARSE_ELEMENTS = 65_536
 
 
-def start_weights(engine: Engine) -> dict[str, torch.Tensor]:
+def start_weights(engine: Watched) -> dict[str, torch.Tensor]:
     """All parameters before step 1, on the CPU, frozen ones too (large models: a part)."""
     sparse = _is_large(engine)
     return {n: _kept(p, sparse).clone() for n, p in engine.model.named_parameters()}
 
 
-def _is_large(engine: Engine) -> bool:
+def _is_large(engine: Watched) -> bool:
     sizes = (p.numel() * p.element_size() for p in engine.model.parameters())
     return sum(sizes) > _MAX_COPY_BYTES
 
@@ -35,7 +35,7 @@ def _kept(param: torch.Tensor, sparse: bool) -> torch.Tensor:
     return flat[::stride].cpu()
 
 
-def measure(engine: Engine, before: Mapping[str, torch.Tensor]) -> Evidence:
+def measure(engine: Watched, before: Mapping[str, torch.Tensor]) -> Evidence:
     """Compare every parameter with ``before``; only reads.
 
     A trainable tensor is *still* when not one element changed (NaN compares as changed).
@@ -72,7 +72,9 @@ def measure(engine: Engine, before: Mapping[str, torch.Tensor]) -> Evidence:
     return Evidence(experiment="movement", scale="full", step=engine.step, values=values)
 
 
-def _still_facts(engine: Engine, param: torch.nn.Parameter, max_grad_norm: float) -> dict[str, Any]:
+def _still_facts(
+    engine: Watched, param: torch.nn.Parameter, max_grad_norm: float
+) -> dict[str, Any]:
     try:
         lost = _lost_update(engine, param)
     except Exception:  # an optimizer that needs a closure or arguments of its own
@@ -84,7 +86,7 @@ def _still_facts(engine: Engine, param: torch.nn.Parameter, max_grad_norm: float
     }
 
 
-def _lost_update(engine: Engine, param: torch.nn.Parameter) -> float | None:
+def _lost_update(engine: Watched, param: torch.nn.Parameter) -> float | None:
     """The optimizer's own update of a copy of this tensor in fp64, over half an ulp."""
     grad = param.grad
     if grad is None or not param.dtype.is_floating_point:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pilot.config import Config
+from pilot.gates import Gates
 from pilot.schedule import full_schedule
 
 # Key of ours -> the training argument with the same meaning.
@@ -30,6 +31,53 @@ def changes_of(config: Config) -> dict[str, Any]:
         value = tree[section][leaf]
         found[name] = 0.0 if name == "max_grad_norm" and value is None else value
     return found
+
+
+# The scheduler of a Trainer -> ours with the same formula.
+_SCHEDULES: Mapping[str, str] = {
+    "linear": "linear",
+    "cosine": "cosine",
+    "constant": "constant",
+    "constant_with_warmup": "constant",
+    "warmup_stable_decay": "wsd",
+}
+
+
+def tree_of(trainer: Any, name: str, max_steps: int) -> dict[str, Any]:
+    """A whole configuration that describes ``trainer``: pilot's defaults, the Trainer's numbers.
+
+    A scheduler without a formula of ours is taken as constant; ``disagreements`` says so.
+    """
+    args = trainer.args
+    kind = _SCHEDULES.get(str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)))
+    warmup = 0 if str(args.lr_scheduler_type) == "constant" else args.get_warmup_steps(max_steps)
+    return {
+        "recipe": {"name": name, "trainer": type(trainer).__name__, "objective": "lm"},
+        "full_run": {
+            "schedule_steps": max_steps,
+            "warmup_steps": min(int(warmup), max_steps),
+            "schedule": kind or "constant",
+        },
+        "optim": {
+            "_target_": str(getattr(args.optim, "value", args.optim)),
+            "learning_rate": float(args.learning_rate),
+            "max_grad_norm": float(args.max_grad_norm) or None,
+            "weight_decay": float(args.weight_decay),
+        },
+        "batch": {
+            "micro_batch_size": int(args.train_batch_size) * max(1, int(args.world_size)),
+            "grad_accum_steps": int(args.gradient_accumulation_steps),
+        },
+        "precision": next((p for p in ("bf16", "fp16") if getattr(args, p)), "fp32"),
+        "engine": {"name": "transformers"},
+        "pilot": {"seed": int(args.seed), "data": "prefix", "min_peak_steps": max_steps},
+        "arms": {"learning_rate_scales": [], "max_grad_norm": None, "num_replicas": 0},
+        "gates": {gate: {} for gate in Gates.model_fields if gate not in ("strict", "waive")},
+        "checks": {},
+        "tracking": {},
+        "launcher": {},
+        "out_dir": "out",
+    }
 
 
 def disagreements(

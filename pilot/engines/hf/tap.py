@@ -13,10 +13,11 @@ Where each number comes from (the events of one step, in order):
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -55,6 +56,7 @@ class Tap:
         self.probe = Probe(self.model)
         self.step = 0
         self.forced_rate: float | None = None
+        self.on_error: Callable[[BaseException], None] = _nothing
         self.step_batches: list[Rows] = []
         self.place = "build"
         self.num_drawn = 0
@@ -111,7 +113,8 @@ class Tap:
     def _get_batch_samples(self, iterator: Any, num_batches: int, *rest: Any, **more: Any) -> Any:
         self.place, self.step_batches = "collate", []
         world = max(1, int(self.trainer.args.world_size))
-        samples = self._original_batches(iterator, num_batches, *rest, **more)
+        with self._watched():
+            samples = self._original_batches(iterator, num_batches, *rest, **more)
         if self._skip:
             self._drawn.take(self._skip * world)
             self._skip = 0
@@ -141,7 +144,8 @@ class Tap:
         self, original: Any, model: Any, inputs: Any, *rest: Any, **more: Any
     ) -> Any:
         self.place = "training_step"
-        loss = original(model, inputs, *rest, **more)
+        with self._watched():
+            loss = original(model, inputs, *rest, **more)
         self.probe.add_losses(loss)
         return loss
 
@@ -161,6 +165,15 @@ class Tap:
         if 0.0 < float(max_norm) < float("inf"):
             self.probe.clipped(float(max_norm))
         return norm
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Tell of an exception on its way through the Trainer's loop."""
+        try:
+            yield
+        except BaseException as error:
+            self.on_error(error)
+            raise
 
     def _measure(self) -> None:
         if not self._measured:

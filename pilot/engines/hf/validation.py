@@ -7,14 +7,19 @@ no padding is involved. The model is left in evaluation mode; ``training_step`` 
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from pilot.engines import seeds
+from pilot.engines.base import Observer
 from pilot.engines.guard import guard
 from pilot.engines.hf.rows import supervised
 from pilot.engines.validation import pick_rows
+from pilot.memory import peak_memory_bytes
+from pilot.records import Resource, ValidationRecord
 
 
 def validation_sets(trainer: Any) -> dict[str, Any]:
@@ -23,6 +28,42 @@ def validation_sets(trainer: Any) -> dict[str, Any]:
     if found is None:
         return {}
     return dict(found) if isinstance(found, dict) else {"validation": found}
+
+
+def validate_all(
+    trainer: Any,
+    observer: Observer,
+    *,
+    at: str,
+    step: int,
+    limit: int | None,
+    data_seed: int,
+    attempt: int,
+) -> list[ValidationRecord]:
+    """Evaluate every set and tell the observer; the run's random state is as it was."""
+    state, records = seeds.random_state(), []
+    for index, (name, rows) in enumerate(validation_sets(trainer).items()):
+        started = time.perf_counter()
+        sums, counts = evaluate_rows(
+            trainer, name, rows, limit=limit, data_seed=data_seed, step=step
+        )
+        record = ValidationRecord(
+            at=at,
+            step=step,
+            name=name,
+            primary=index == 0,
+            loss=sum(sums) / sum(counts) if sum(counts) else float("nan"),
+            loss_sums=tuple(sums),
+            token_counts=tuple(counts),
+            attempt=attempt,
+        )
+        memory = peak_memory_bytes(trainer.args.device)
+        secs = time.perf_counter() - started
+        resource = Resource(kind="validation", step=step, secs=secs, peak_memory_bytes=memory)
+        observer.on_validation(record, resource)
+        records.append(record)
+    seeds.set_random_state(state)
+    return records
 
 
 def evaluate_rows(

@@ -27,21 +27,35 @@ if TYPE_CHECKING:
 _COMPARED_ROWS = 16
 
 
+def open_trainer(config: Config, start: Path) -> TrainerWorkload:
+    """Build the Trainer that ``recipe.trainer`` names; relative paths begin at ``start``.
+
+    Raises:
+        ConfigError, MissingExtra: it cannot be built, or is none.
+    """
+    scratch = tempfile.TemporaryDirectory(prefix="pilot_trainer_")
+    target = str(config.recipe["trainer"])
+    built = build_trainer(target, start, Path(scratch.name), changes_of(config))
+    return TrainerWorkload(built.trainer, config, built.own, scratch)
+
+
 class TrainerWorkload:
-    """What the user's callable built.
+    """A Trainer that has not been trained.
 
     Args:
+        trainer: the Trainer.
         config: the validated configuration of this arm.
-        start: where relative paths in ``recipe.trainer`` start.
+        own: the user's values of training arguments that were set over.
+        scratch: kept as long as the workload: the Trainer's output folder.
     """
 
-    def __init__(self, config: Config, start: Path) -> None:
-        self.config, self.target = config, str(config.recipe["trainer"])
-        self._scratch = tempfile.TemporaryDirectory(prefix="pilot_trainer_")
-        built = build_trainer(self.target, start, Path(self._scratch.name), changes_of(config))
-        self.trainer, self.own = built.trainer, built.own
+    def __init__(
+        self, trainer: Any, config: Config, own: Mapping[str, Any], scratch: object = None
+    ) -> None:
+        self.trainer, self.config, self.own, self._scratch = trainer, config, own, scratch
+        self.target = str(config.recipe["trainer"])
         state = seeds.random_state()
-        self.loader = self.trainer.get_train_dataloader()
+        self.loader = trainer.get_train_dataloader()
         self.dataset = self.loader.dataset
         seeds.set_random_state(state)
 
