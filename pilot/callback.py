@@ -20,6 +20,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback
 
 from pilot.config import Config, validate
+from pilot.engines.base import Observer
 from pilot.engines.guard import is_out_of_memory
 from pilot.engines.hf.arguments import tree_of
 from pilot.engines.hf.tap import Tap
@@ -30,6 +31,7 @@ from pilot.experiments import movement
 from pilot.folder import BASELINE, ArmFolder, PilotFolder, count_attempts
 from pilot.jsonl import write_json, write_text
 from pilot.plan import BEFORE, COOLDOWN_END, RUN_END, Plan, baseline_job, make_plan
+from pilot.recipe import RowFacts
 from pilot.records import Outcome
 from pilot.segments import make_segments
 from pilot.survey import sizes, write_rows
@@ -55,31 +57,30 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
         self.validation_rows = validation_rows
         self._tap: Tap | None = None
         self._recorder: Recorder | None = None
-        self._plan: Plan | None = None
         self._has_moved = False
 
     # ---- the Trainer's events
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Write plan and row table, sit on the Trainer, validate."""
-        if not state.is_world_process_zero:
-            return
-        trainer = _find_trainer()
-        config, plan = _describe(trainer, self.root, self.name, state.max_steps)
+        trainer, loader = _find_trainer(), more["train_dataloader"]
         folder = PilotFolder(self.root).arm(BASELINE)
         attempt = count_attempts(folder) + 1
         if attempt > 1 and not state.global_step:
             raise FolderError(
                 self.root, "holds the records of another run", remedy="give a new out_dir"
             )
-        self._arm, self._config, self._plan, self._attempt = folder, config, plan, attempt
-        self._recorder = Recorder(
-            folder, attempt, start_step=state.global_step, pins_first_clip=False
-        )
-        self._tap = Tap(trainer, self._recorder.on_step)
+        run = _describe(trainer, self.name, state.max_steps)
+        self._arm, self._run, self._attempt = folder, run, attempt
+        self._observer = Observer()  # other processes take their part in sums and validations
+        if state.is_world_process_zero:
+            _write(run, self.root)
+            self._observer = self._recorder = Recorder(
+                folder, attempt, start_step=state.global_step, pins_first_clip=False
+            )
+        self._tap = Tap(trainer, self._observer.on_step)
         self._tap.step, self._tap.on_error = state.global_step, self._failed
         self._weights = movement.start_weights(self._tap)
-        loader = more["train_dataloader"]
         self._tap.attach(loader, skip_batches=_skipped(args, loader, state.global_step))
         if not state.global_step:
             self._validate(BEFORE)
@@ -103,51 +104,53 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Validate where the plan says so."""
-        if self._tap is not None and self._plan is not None:
-            for at, step in self._plan.validations.items():
+        if self._tap is not None:
+            for at, step in self._run.plan.validations.items():
                 if step == self._tap.step and at not in (BEFORE, COOLDOWN_END):
                     self._validate(at)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """The last record, what moved, and the completion marker."""
-        if self._tap is None or self._recorder is None:
+        if self._tap is None:
             return
         self._tap.flush()
         self._measure_movement()
-        ended = Outcome(status=Outcome.COMPLETED, last_step=self._tap.step)
-        write_json(self._arm.outcome, ended)
-        self._recorder.close()
+        if self._recorder is not None:
+            ended = Outcome(status=Outcome.COMPLETED, last_step=self._tap.step)
+            write_json(self._arm.outcome, ended)
+            self._recorder.close()
         self._tap = None
 
     # ---- what is written
 
     def _validate(self, at: str) -> None:
-        assert self._tap is not None and self._recorder is not None
+        assert self._tap is not None
         if not self.validation_rows:
             return
         self._tap.flush()
         was_training = self._tap.model.training
         validate_all(
             self._tap.trainer,
-            self._recorder,
+            self._observer,
             at=at,
             step=self._tap.step,
             limit=self.validation_rows,
-            data_seed=self._config.pilot.data_seed,
+            data_seed=self._run.config.pilot.data_seed,
             attempt=self._attempt,
         )
         self._tap.model.train(was_training)
         self._tap.restart_clock()
 
     def _measure_movement(self) -> None:
-        assert self._tap is not None and self._recorder is not None
-        if not self._has_moved:
+        if self._recorder is not None and self._tap is not None and not self._has_moved:
             self._recorder.evidence(movement.measure(self._tap, self._weights))
             self._has_moved = True
 
     def _failed(self, error: BaseException) -> None:
         """The user's code raised inside the loop: an outcome with its place; it goes on raising."""
         assert self._tap is not None
+        if self._recorder is None:
+            return
         text = "".join(traceback.format_exception(error))[-8_000:]
         memory = is_out_of_memory(error)
         outcome = Outcome(
@@ -183,25 +186,27 @@ def _skipped(args: Any, loader: Any, done: int) -> int:
     return done % steps_per_epoch * accumulate
 
 
-def _describe(trainer: Any, root: Path, name: str, max_steps: int) -> tuple[Config, Plan]:
-    """Write configuration, survey, plan and job of the run, so that it reads as a pilot."""
-    import yaml
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What is known of the run before its first step."""
 
+    config: Config
+    plan: Plan
+    survey: Mapping[str, Any]
+    facts: list[RowFacts]
+
+
+def _describe(trainer: Any, name: str, max_steps: int) -> _Run:
+    """The run as a pilot of which the baseline is the whole."""
     from pilot.engines.hf.workload import TrainerWorkload
 
-    tree = tree_of(trainer, name, max_steps)
-    config = validate(tree)
+    config = validate(tree_of(trainer, name, max_steps))
     workload = TrainerWorkload(trainer, config, {})
-    folder = PilotFolder(root)
-    arm: ArmFolder = folder.arm(BASELINE)
-    arm.root.mkdir(parents=True, exist_ok=True)
     facts = workload.facts() if workload.num_rows else []
-    names = sorted({fact.source for fact in facts})
-    write_rows(folder.rows, facts, names)
     model = trainer.accelerator.unwrap_model(trainer.model)
     survey = {
         "num_train_rows": len(facts),
-        "source_names": names,
+        "source_names": sorted({fact.source for fact in facts}),
         "validation_rows": dict(workload.validation_rows) or {"validation": 0},
         "primary_validation": next(iter(workload.validation_rows), None),
         "objective": config.recipe["objective"],
@@ -213,13 +218,23 @@ def _describe(trainer: Any, root: Path, name: str, max_steps: int) -> tuple[Conf
         "label_audit": [],
     }
     plan = _whole_run(make_plan(config, survey))
-    text = yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False)
+    return _Run(config=config, plan=plan, survey=survey, facts=facts)
+
+
+def _write(run: _Run, root: Path) -> None:
+    """Configuration, survey, row table, plan and job, so that the folder reads as a pilot's."""
+    import yaml
+
+    folder = PilotFolder(root)
+    arm: ArmFolder = folder.arm(BASELINE)
+    arm.root.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(run.config.model_dump(mode="json", by_alias=True), sort_keys=False)
     write_text(folder.config, text)
     write_text(arm.config, text)
-    write_json(folder.survey, survey)
-    write_json(folder.plan, plan)
-    write_json(arm.job, baseline_job(plan, module_path=""))
-    return config, plan
+    write_rows(folder.rows, run.facts, list(run.survey["source_names"]))
+    write_json(folder.survey, run.survey)
+    write_json(folder.plan, run.plan)
+    write_json(arm.job, baseline_job(run.plan, module_path=""))
 
 
 def _whole_run(plan: Plan) -> Plan:

@@ -73,14 +73,14 @@ class Probe:
         self.max_grad_norms = torch.zeros(len(sizes), dtype=torch.float64, device=self.device)
         self.had_grad = [False] * len(sizes)
         self._before = self._sample()
-        self._loss_sum = self._zero()
+        self.loss_sum = self._zero()
         self._grad_norm = self._zero()
         self._clip_coef = self._zero()
         self._pending: _Pending | None = None
 
     def start_step(self, batches: Sequence[Mapping[str, torch.Tensor]]) -> None:
         """Forget the last step's sums; remember the embedding rows that these batches use."""
-        self._loss_sum = self._zero()
+        self.loss_sum = self._zero()
         self._touched = {}
         for index in self._embeddings:
             ids = [b["input_ids"].reshape(-1) for b in batches if "input_ids" in b]
@@ -93,7 +93,7 @@ class Probe:
 
         Where the loop has scaled its losses itself (``is_mean``): the micro-batch's share.
         """
-        self._loss_sum = self._loss_sum + loss_sums.detach().double().sum()
+        self.loss_sum = self.loss_sum + loss_sums.detach().double().sum()
 
     def grads_ready(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Pre-clip, unscaled norms: the global L2 norm and one per tensor (0 where no gradient)."""
@@ -150,7 +150,7 @@ class Probe:
         total = weight.sum()
         numbers = torch.stack(
             [
-                self._loss_sum,
+                self.loss_sum,
                 self._grad_norm.double(),
                 self._clip_coef.double(),
                 torch.sqrt(update_sq.sum() / weight_sq.sum()),

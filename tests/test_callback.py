@@ -1,4 +1,4 @@
-"""``pilot.PilotCallback`` alone in a script: the run is unchanged, its folder is judged and read."""
+"""``pilot.PilotCallback`` alone in a script: the run is unchanged, its folder is judged."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import pilot
-from pilot.readers.registry import read
 from pilot.errors import FolderError
 from pilot.folder import PilotFolder, read_json
 from pilot.judge import judge, load_gates
+from pilot.readers.registry import read
 from pilot.view import load
 from tests.engines.trainers import collate, make_trainer
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from pilot.view import load_arm
-from tests.cli.userdir import verdict
-from tests.conftest import RunPilot
+from tests.cli.test_pilot_kills import wait_for_steps
+from tests.cli.userdir import joined, verdict
+from tests.conftest import RunPilot, environment
 
 SCRIPT = """
+import time
 from pathlib import Path
-from tests.engines.trainers import make_rows, make_trainer
+from tests.engines.trainers import collate, make_rows, make_trainer
+
+def slowly(rows):
+    time.sleep({secs})
+    return collate(rows)
 
 def build_trainer():
     return make_trainer(
         Path("their_output"), max_steps=400, train=make_rows(96), evaluate=make_rows(24, seed=1),
-        learning_rate={rate}, dropout=0.1,
+        learning_rate={rate}, dropout=0.1, collator=slowly,
     )
 """
 YAML = """\
@@ -35,10 +44,12 @@ out_dir: out
 """
 
 
-def make_script_dir(root: Path, rate: float, *, configured: float | None = None) -> Path:
+def make_script_dir(
+    root: Path, rate: float, *, configured: float | None = None, secs: float = 0.0
+) -> Path:
     """``train.py`` and ``conf/recipe/mine.yaml`` under ``root``."""
     (root / "conf" / "recipe").mkdir(parents=True)
-    (root / "train.py").write_text(SCRIPT.format(rate=rate))
+    (root / "train.py").write_text(SCRIPT.format(rate=rate, secs=secs))
     (root / "conf" / "recipe" / "mine.yaml").write_text(YAML.format(rate=configured or rate))
     return root
 
@@ -71,3 +82,19 @@ def test_a_configuration_of_another_run_is_refused(tmp_path: Path, run_pilot: Ru
     done = run_pilot("+recipe=mine", cwd=root)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "optim.learning_rate is 0.02, the Trainer's learning_rate is 0.01" in done.stderr
+
+
+@pytest.mark.slow
+def test_kill_9_then_resume_gives_the_same_records(tmp_path: Path, run_pilot: RunPilot) -> None:
+    words = [sys.executable, "-m", "pilot", "+recipe=mine", "arms.learning_rate_scales=[]"]
+    whole = make_script_dir(tmp_path / "whole", 1e-2)
+    killed = make_script_dir(tmp_path / "killed", 1e-2, secs=0.1)
+    run_pilot(*words[3:], cwd=whole)
+    process = subprocess.Popen(words, cwd=killed, env=environment(), stdout=subprocess.DEVNULL)
+    wait_for_steps(killed / "out/arms/baseline/steps.001.jsonl", 21, process)
+    process.kill()
+    process.wait()
+    run_pilot("resume", str(killed / "out"), cwd=killed)
+    lineage = json.loads((killed / "out/arms/baseline/lineage.json").read_text())
+    assert lineage["attempts"] == 2 and lineage["resumed_from_step"] >= 16
+    assert joined(killed / "out/arms/baseline") == joined(whole / "out/arms/baseline")

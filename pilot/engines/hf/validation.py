@@ -71,7 +71,7 @@ def evaluate_rows(
 ) -> tuple[list[float], list[int]]:
     """Loss sums and supervised tokens of each row of one set, in a fixed order."""
     loader = trainer.get_eval_dataloader(dataset)
-    model = trainer.model_wrapped
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)  # no collective operation
     sums: list[float] = []
     counts: list[int] = []
     model.eval()
