@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@test -x $(PY) || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing pilot and what it needs (once; torch and MLflow are large)"
 	@$(if $(TORCH),$(PIP) $(TORCH))
-	@$(PIP) -e '.[dev,lora]'
+	@$(PIP) -e '.[dev,lora,transformers,trl]'
 	@touch $@
 
 lint: $(STAMP)

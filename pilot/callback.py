@@ -10,31 +10,25 @@ it; what only a pilot does (arms, a cool-down) is listed as not measured.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from pilot.config import Config, validate
 from pilot.engines.base import Observer
 from pilot.engines.guard import is_out_of_memory
-from pilot.engines.hf.arguments import tree_of
+from pilot.engines.hf.describe import describe, write_folder
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import validate_all
 from pilot.engines.recorder import Recorder
 from pilot.errors import FolderError, UsageError
 from pilot.experiments import movement
-from pilot.folder import BASELINE, ArmFolder, PilotFolder, count_attempts
-from pilot.jsonl import write_json, write_text
-from pilot.plan import BEFORE, COOLDOWN_END, RUN_END, Plan, baseline_job, make_plan
-from pilot.recipe import RowFacts
+from pilot.folder import BASELINE, PilotFolder, count_attempts
+from pilot.jsonl import write_json
+from pilot.plan import BEFORE, COOLDOWN_END
 from pilot.records import Outcome
-from pilot.segments import make_segments
-from pilot.survey import sizes, write_rows
 from pilot.tracking.hide import hide_message
 
 
@@ -70,11 +64,11 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
             raise FolderError(
                 self.root, "holds the records of another run", remedy="give a new out_dir"
             )
-        run = _describe(trainer, self.name, state.max_steps)
+        run = describe(trainer, self.name, state.max_steps)
         self._arm, self._run, self._attempt = folder, run, attempt
         self._observer = Observer()  # other processes take their part in sums and validations
         if state.is_world_process_zero:
-            _write(run, self.root)
+            write_folder(run, self.root)
             self._observer = self._recorder = Recorder(
                 folder, attempt, start_step=state.global_step, pins_first_clip=False
             )
@@ -184,70 +178,3 @@ def _skipped(args: Any, loader: Any, done: int) -> int:
     accumulate = int(args.gradient_accumulation_steps)
     steps_per_epoch = max(1, -(-len(loader) // accumulate))
     return done % steps_per_epoch * accumulate
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Run:
-    """What is known of the run before its first step."""
-
-    config: Config
-    plan: Plan
-    survey: Mapping[str, Any]
-    facts: list[RowFacts]
-
-
-def _describe(trainer: Any, name: str, max_steps: int) -> _Run:
-    """The run as a pilot of which the baseline is the whole."""
-    from pilot.engines.hf.workload import TrainerWorkload
-
-    config = validate(tree_of(trainer, name, max_steps))
-    workload = TrainerWorkload(trainer, config, {})
-    facts = workload.facts() if workload.num_rows else []
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    survey = {
-        "num_train_rows": len(facts),
-        "source_names": sorted({fact.source for fact in facts}),
-        "validation_rows": dict(workload.validation_rows) or {"validation": 0},
-        "primary_validation": next(iter(workload.validation_rows), None),
-        "objective": config.recipe["objective"],
-        **sizes(model),
-        "checkpoint_bytes": None,
-        "device": str(trainer.args.device),
-        "timing": {},
-        "failure": None,
-        "label_audit": [],
-    }
-    plan = _whole_run(make_plan(config, survey))
-    return _Run(config=config, plan=plan, survey=survey, facts=facts)
-
-
-def _write(run: _Run, root: Path) -> None:
-    """Configuration, survey, row table, plan and job, so that the folder reads as a pilot's."""
-    import yaml
-
-    folder = PilotFolder(root)
-    arm: ArmFolder = folder.arm(BASELINE)
-    arm.root.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(run.config.model_dump(mode="json", by_alias=True), sort_keys=False)
-    write_text(folder.config, text)
-    write_text(arm.config, text)
-    write_rows(folder.rows, run.facts, list(run.survey["source_names"]))
-    write_json(folder.survey, run.survey)
-    write_json(folder.plan, run.plan)
-    write_json(arm.job, baseline_job(run.plan, module_path=""))
-
-
-def _whole_run(plan: Plan) -> Plan:
-    """The plan of a run that is trained to its end: no branch, nothing beyond."""
-    validations: Mapping[str, int] = {
-        at: step for at, step in plan.validations.items() if step < plan.stop_step
-    }
-    return dataclasses.replace(
-        plan,
-        cooldown_steps=0,
-        extension_steps=0,
-        segments=make_segments(plan.schedule, plan.start_step, plan.stop_step, 0),
-        validations={**validations, RUN_END: plan.stop_step},
-        final_validation=RUN_END,
-        checkpoints={},
-    )

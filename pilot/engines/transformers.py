@@ -9,30 +9,26 @@ Trainer's ``training_step`` on rows that are known by then.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
 
 from pilot.config import Config
 from pilot.engines import seeds
 from pilot.engines.base import Capabilities, Observer, Program, StepRequest
-from pilot.engines.guard import guard, is_out_of_memory
+from pilot.engines.guard import guard
 from pilot.engines.hf import state as states
 from pilot.engines.hf.bare import train_rows
-from pilot.engines.hf.rows import Rows
+from pilot.engines.hf.driver import Driver, LoopEnd
+from pilot.engines.hf.failure import failure_of
+from pilot.engines.hf.rows import Rows, length_of
 from pilot.engines.hf.tap import Tap
-from pilot.engines.hf.validation import evaluate_rows, num_rows, validate_all, validation_sets
+from pilot.engines.hf.validation import expected_secs, validate_all
 from pilot.errors import PilotError, RecipeFailure
 from pilot.probe import Probe
 from pilot.records import Outcome, StepRecord, ValidationRecord
-
-
-class _LoopEnd(Exception):
-    """Leaves the Trainer's loop where it cannot be asked to stop."""
 
 
 class TransformersEngine:
@@ -116,7 +112,7 @@ class TransformersEngine:
     def run(self, program: Program) -> Outcome:
         """Train with the Trainer's own loop, as far as ``program`` goes."""
         self._program = program
-        self.trainer.add_callback(_Driver(self))
+        self.trainer.add_callback(Driver(self))
         with tempfile.TemporaryDirectory(prefix="pilot_resume_") as folder:
             resume: dict[str, Any] = {}
             if self._pending is not None:
@@ -132,40 +128,27 @@ class TransformersEngine:
         """Run the Trainer; what the user's code raises becomes a failure with place and rows."""
         try:
             call()
-        except _LoopEnd:
+        except LoopEnd:
             pass
         except (PilotError, RecipeFailure):
             raise
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             if self._raised is None:
-                raise self._failure(error) from error
+                raise failure_of(self.tap, error) from error
         if self._raised is not None:
             raise self._raised
-
-    def _failure(self, error: BaseException) -> RecipeFailure:
-        import traceback
-
-        text = "".join(traceback.format_exception(error))
-        return RecipeFailure(
-            self.tap.place,
-            step=self.tap.step + 1,
-            row_ids=self.tap.failed_rows(),
-            error=error,
-            out_of_memory=is_out_of_memory(error),
-            traceback_text=text[-8_000:],
-        )
 
     def loop_begins(self, loader: Any) -> None:
         """Model and optimizer are prepared; nothing has been trained."""
         pending, self._pending = self._pending, None
         drawn = int(pending["num_drawn"]) if pending else 0
-        skip = drawn if drawn < _length(loader) else 0
+        skip = drawn if drawn < length_of(loader) else 0
         self.tap.attach(loader, skip_batches=skip)
         self._loader, self._runs = loader, True
         if pending is not None:
             self.probe.load_state_dict(pending["probe"])
         if self._advance():
-            raise _LoopEnd
+            raise LoopEnd
 
     def step_ends(self) -> bool:
         """After a step of the loop; True: the loop has to stop."""
@@ -194,7 +177,7 @@ class TransformersEngine:
             return True
         except BaseException as error:
             self._raised = error
-            raise _LoopEnd from error
+            raise LoopEnd from error
         finally:
             self.tap.restart_clock()
             for param in self._kept:
@@ -252,16 +235,7 @@ class TransformersEngine:
 
     def validation_secs(self) -> float:
         """Expected seconds of one validation of all sets, from a few of its rows."""
-        sets = validation_sets(self.trainer)
-        limit = self.config.pilot.validation_rows or 10**9
-        total = sum(min(num_rows(rows) or limit, limit) for rows in sets.values())
-        if not total:
-            return 0.0
-        state, begun, few = seeds.random_state(), time.perf_counter(), 4
-        name, rows = next(iter(sets.items()))
-        _, counts = evaluate_rows(self.trainer, name, rows, limit=few, data_seed=0, step=self.step)
-        seeds.set_random_state(state)
-        return (time.perf_counter() - begun) / max(1, len(counts)) * total
+        return expected_secs(self.trainer, self.config.pilot.validation_rows)
 
     def snapshot(self) -> dict[str, Any]:
         """The exact state: weights, optimizer, schedule, random states, place in the data."""
@@ -289,34 +263,3 @@ class TransformersEngine:
         record = self.probe.collect()
         assert record is not None
         return record
-
-
-def _length(loader: Any) -> float:
-    try:
-        return len(loader)
-    except TypeError:
-        return float("inf")
-
-
-class _Driver(TrainerCallback):  # type: ignore[misc]
-    """Hands the Trainer's events on to the engine; last in the line of callbacks."""
-
-    def __init__(self, engine: TransformersEngine) -> None:
-        self._engine = engine
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self._engine.loop_begins(more["train_dataloader"])
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self._engine.tap.epoch_begins()
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self._engine.tap.before_optimizer()
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self._engine.tap.after_optimizer()
-        self._engine.gradients_used()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        if self._engine.step_ends():
-            control.should_training_stop = True

@@ -30,6 +30,14 @@ def inner_batch_sampler(loader: Any) -> Any:
     return None if found is None or infinite else found
 
 
+def length_of(loader: Any) -> float:
+    """Batches of one epoch; infinite where the loader does not know."""
+    try:
+        return len(loader)
+    except TypeError:
+        return float("inf")
+
+
 def record_batches(batch_sampler: Any, drawn: BatchList) -> None:
     """Let ``batch_sampler`` note every batch of row ids; the object itself stays in its place.
 

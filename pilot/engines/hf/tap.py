@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from pilot.engines.hf.ranks import over_ranks
 from pilot.engines.hf.rows import (
     BatchList,
     Rows,
@@ -199,7 +200,7 @@ class Tap:
         scaler = self.trainer.accelerator.scaler
         skipped = self._scale is not None and float(scaler.get_scale()) < self._scale
         rows = self.row_ids
-        self._over_ranks()
+        self.probe.loss_sum, self._counts = over_ranks(self.probe.loss_sum, self._counts)
         facts = StepFacts(
             step=self.step + 1,
             learning_rate=self._rate,
@@ -214,24 +215,6 @@ class Tap:
         )
         self.step += 1
         self._note_time()
-
-    def _over_ranks(self) -> None:
-        """The step of all processes: the mean of their losses, the sum of their tokens.
-
-        A process's loss is scaled so that the mean of the gradients, which is what is applied, is
-        that of the whole step. Gradient norms are taken after they were averaged.
-        """
-        world = int(self.trainer.args.world_size)
-        if world > 1:
-            import torch.distributed as dist
-
-            loss = self.probe.loss_sum.to(self._counts)
-            sums = torch.cat([loss.reshape(1), self._counts[:2]])
-            longest = self._counts[2:].clone()
-            dist.all_reduce(sums)
-            dist.all_reduce(longest, op=dist.ReduceOp.MAX)
-            self.probe.loss_sum = sums[0] / world
-            self._counts = torch.cat([sums[1:], longest])
 
     def flush(self) -> None:
         """Hand out the record of the last step, if it has not been yet."""

@@ -21,6 +21,8 @@ from pilot.engines.validation import pick_rows
 from pilot.memory import peak_memory_bytes
 from pilot.records import Resource, ValidationRecord
 
+_TIMED_ROWS = 4
+
 
 def validation_sets(trainer: Any) -> dict[str, Any]:
     """The Trainer's evaluation sets by name, the first one primary; empty when it has none."""
@@ -85,6 +87,20 @@ def evaluate_rows(
             sums.append(float(loss) * count if count else 0.0)
             counts.append(count)
     return sums, counts
+
+
+def expected_secs(trainer: Any, limit: int | None) -> float:
+    """Expected seconds of one validation of all sets, ``limit`` rows of each, from a few rows."""
+    sets = validation_sets(trainer)
+    most = limit or 10**9
+    total = sum(min(num_rows(rows) or most, most) for rows in sets.values())
+    if not total:
+        return 0.0
+    state, begun = seeds.random_state(), time.perf_counter()
+    name, rows = next(iter(sets.items()))
+    _, counts = evaluate_rows(trainer, name, rows, limit=_TIMED_ROWS, data_seed=0, step=0)
+    seeds.set_random_state(state)
+    return (time.perf_counter() - begun) / max(1, len(counts)) * total
 
 
 def num_rows(dataset: Any) -> int:
