@@ -27,7 +27,7 @@ class FullRun(Section):
     epochs: Positive | None = None
     warmup_steps: CountOrZero | None = None
     warmup_frac: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
-    schedule: Literal["constant", "linear", "cosine", "wsd"] = "cosine"
+    schedule: Literal["constant", "linear", "cosine", "wsd", "trainer"] = "cosine"
     min_learning_rate_frac: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     decay_frac: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
     start_step: CountOrZero = 0
@@ -53,10 +53,14 @@ class Batch(Section):
 
 
 class EngineConfig(Section):
-    """Who owns the training loop, and on which device it runs."""
+    """Who owns the training loop, and on which device it runs.
+
+    ``answers``: what the user's Trainer said about itself; pilot writes it, nobody sets it.
+    """
 
     name: Literal["native", "transformers"] = "native"
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = "auto"
+    answers: dict[str, Any] | None = None
 
 
 class PilotConfig(Section):

@@ -7,6 +7,7 @@ verdicts: it says what trains.
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -141,7 +142,7 @@ def find_recipe_file(recipe: Mapping[str, Any], start: Path) -> Path:
     else:
         found = start.joinpath(*place.split(".")).with_suffix(".py")
         if not found.is_file():
-            spec = _find_spec(place)
+            spec = _find_spec(place, start)
             found = Path(spec.origin) if spec and spec.origin else found
     if found.is_file():
         return found.resolve()
@@ -149,11 +150,20 @@ def find_recipe_file(recipe: Mapping[str, Any], start: Path) -> Path:
     raise ConfigError([Mistake(key="recipe.trainer", value=repr(target), rule=rule, remedy=remedy)])
 
 
-def _find_spec(name: str) -> Any:
-    try:
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return None
+def _find_spec(name: str, start: Path) -> Any:
+    """The place of a dotted module; nothing of the user's is imported to find it."""
+    spec: Any = None
+    places: Any = [str(start), *sys.path]
+    parts = name.split(".")
+    for index in range(len(parts)):
+        try:
+            spec = importlib.machinery.PathFinder.find_spec(".".join(parts[: index + 1]), places)
+        except (ImportError, ValueError):
+            return None
+        if spec is None:
+            return None
+        places = list(spec.submodule_search_locations or ())
+    return spec
 
 
 def find_module(name: str, start: Path) -> Path:

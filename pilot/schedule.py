@@ -63,8 +63,7 @@ def full_schedule(config: Config, num_train_rows: int) -> Schedule:
     run = config.full_run
     steps = run.schedule_steps
     if steps is None:
-        rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
-        steps = max(1, math.ceil(float(run.epochs or 1.0) * num_train_rows / rows_per_step))
+        steps = steps_of_epochs(config, float(run.epochs or 1.0), num_train_rows)
     warmup = run.warmup_steps
     if warmup is None:
         warmup = math.ceil((run.warmup_frac or 0.0) * steps)
@@ -76,3 +75,21 @@ def full_schedule(config: Config, num_train_rows: int) -> Schedule:
         min_learning_rate_frac=run.min_learning_rate_frac,
         decay_frac=run.decay_frac,
     )
+
+
+def steps_of_epochs(config: Config, epochs: float, num_train_rows: int) -> int:
+    """Optimizer steps of ``epochs`` passes over the rows, rounded up.
+
+    A Trainer ends every epoch with a step of its own, short in rows and in micro-batches where they
+    do not divide evenly; pilot's own loop goes on into the next pass.
+    """
+    batch, answers = config.batch, config.engine.answers
+    if config.engine.name != "transformers":
+        rows_per_step = batch.micro_batch_size * batch.grad_accum_steps
+        return max(1, math.ceil(epochs * num_train_rows / rows_per_step))
+    if answers and answers.get("batch") == batch.model_dump(exclude={"sequence_length"}):
+        per_epoch = int(answers["steps_per_epoch"])
+    else:
+        micro_batches = -(-num_train_rows // batch.micro_batch_size)
+        per_epoch = max(1, -(-micro_batches // batch.grad_accum_steps))
+    return max(1, math.ceil(epochs * per_epoch))

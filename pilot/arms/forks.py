@@ -36,13 +36,18 @@ def first_difference(
         num_rows: training rows, from which epochs become steps.
     """
     first = job.start_step + 1
-    if job.follows:
+    if job.follows or _is_restored(job, baseline):
         return first
     if job.variable == CLIP:
         return _first_clip(baseline.optim.max_grad_norm, arm.optim.max_grad_norm, records)
     if job.variable == RATE or job.variable.startswith("full_run."):
         return _first_rate(job, baseline, arm, num_rows)
     return first
+
+
+def _is_restored(job: Job, baseline: Config) -> bool:
+    """Whether the baseline's state would bring its own rate: a Trainer's optimizer has it inside."""
+    return job.variable == RATE and baseline.engine.name == "transformers"
 
 
 def why_identical(job: Job, baseline: Config) -> str:

@@ -106,17 +106,28 @@ def _hand_over(words: list[str], config_dir: Path | None, multirun: bool) -> int
     from pilot.cli.search import use_user_dirs
 
     use_user_dirs(Path.cwd(), config_dir)
-    if multirun:  # what is shown is what would run: the lists as arms
+    given = [word for word in words if "=" in word and not word.startswith("-")]
+    if multirun or _shows_trainer(words, given, config_dir):
+        # What is shown is what would run: the lists as arms, a Trainer with its own settings.
         from pilot.cli.compose import compose
 
-        given = [word for word in words if "=" in word and not word.startswith("-")]
-        composed = compose(given, Path.cwd(), config_dir, multirun=True)
+        composed = compose(given, Path.cwd(), config_dir, multirun=multirun)
         words = [*(word for word in words if word not in given), *composed.overrides]
     try:
         _hydra(lambda cfg: None, words)
     except SystemExit as stop:  # nothing runs here: whatever Hydra complains of is the command line
         return int(ExitCode.USAGE if stop.code else ExitCode.GO)
     return ExitCode.GO
+
+
+def _shows_trainer(words: Sequence[str], given: Sequence[str], config_dir: Path | None) -> bool:
+    """Whether the configuration of a recipe with a Trainer is to be printed."""
+    prints = any(word.split("=")[0] in ("--cfg", "-c") for word in words)
+    if not prints or "hydra" in words or "--cfg=hydra" in words:
+        return False
+    from pilot.cli.compose import names_trainer
+
+    return names_trainer(given, Path.cwd(), config_dir)
 
 
 def _hydra(task: Callable[[Any], None], words: Sequence[str]) -> None:

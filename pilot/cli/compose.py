@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from yaml import YAMLError
 from pilot.arms.keys import RECIPE
 from pilot.arms.specs import ADDED, node_at
 from pilot.cli.arms import Baseline, check_arms
+from pilot.cli.ask import CHOICES, GROUP, Answer, Question, ask, give_to_hydra
 from pilot.cli.keys import check_keys, for_hydra
 from pilot.cli.overrides import Sorted, sort_overrides
 from pilot.cli.search import hydra_session, use_user_dirs
-from pilot.cli.settings import check_tree, known_settings
+from pilot.cli.settings import check_recipe, check_tree, known_settings
 from pilot.cli.sweeps import Listed, add_override
+from pilot.cli.trainer import SETTINGS, early_mistakes, is_trainer, replaced, trainer_mistakes
+from pilot.cli.trainer_choice import chosen_options, trainer_target, with_engine
 from pilot.errors import ConfigError, Mistake
 from pilot.recipe import find_module, find_recipe_file
 
@@ -73,27 +76,112 @@ def compose(
     use_user_dirs(start, config_dir)
     with hydra_session():
         parts = sort_overrides(given, _groups(), multirun=multirun)
-        base, failed = _try_compose(_choices(parts))
-        if base is None:
-            raise ConfigError([*parts.mistakes, *failed])
-        module, wrong_module = _module(base, parts, start)
-        settings = known_settings(module) if module else []
-        overrides, listed, wrong_keys = _checked(parts, base, settings)
-        made = _compose_all(overrides, listed)
-        mistakes = [*parts.mistakes, *wrong_module, *wrong_keys, *made.mistakes]
-        notes: list[str] = []
-        if made.tree is not None:
-            found, notes = _judge(made, listed, module, settings, parts.recipe is not None)
-            mistakes = _joined(mistakes, found)
-        if mistakes or made.tree is None or module is None:
+        parts = with_engine(parts, _choices(parts))
+        found = _pass(parts, start, _choices(parts))
+        answer = None
+        if found.tree is not None and is_trainer(found.tree):
+            _refuse_early(found, parts)
+            answer = _asked(found.tree, start)
+            found = _pass(parts, start, [*CHOICES, *_choices(parts)])
+        mistakes, notes = _judged(found, parts, answer)
+        if mistakes or found.tree is None or found.module is None:
             raise ConfigError(mistakes)
         return Composed(
-            tree=made.tree,
-            overrides=tuple(made.overrides),
-            module_path=module,
-            notes=(*_notes(parts), *notes),
+            tree=found.tree,
+            overrides=tuple(found.made.overrides),
+            module_path=found.module,
+            notes=(*(_notes(parts) if answer is None else ()), *notes),
             words=_without_lists(given, parts),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pass:
+    """One composition of the command line, and what is wrong with it so far."""
+
+    made: _Composition
+    listed: Sequence[Listed]
+    settings: Sequence[str]
+    module: Path | None
+    mistakes: list[Mistake]
+
+    @property
+    def tree(self) -> dict[str, Any] | None:
+        """The resolved configuration, or None when there is none."""
+        return self.made.tree
+
+
+def _pass(parts: Sorted, start: Path, choices: list[str]) -> _Pass:
+    base, failed = _try_compose(choices)
+    if base is None:
+        raise ConfigError([*parts.mistakes, *failed])
+    module, wrong_module = _module(base, parts, start)
+    settings: Sequence[str] = ()
+    if module is not None:
+        settings = SETTINGS if trainer_target(base, parts.values) else known_settings(module)
+    overrides, listed, wrong_keys = _checked(parts, base, settings, choices)
+    made = _compose_all(overrides, listed)
+    mistakes = [*parts.mistakes, *wrong_module, *wrong_keys, *made.mistakes]
+    return _Pass(made=made, listed=listed, settings=settings, module=module, mistakes=mistakes)
+
+
+def _judged(
+    found: _Pass, parts: Sorted, answer: Answer | None
+) -> tuple[list[Mistake], Sequence[str]]:
+    """All mistakes, and the notes of a configuration without any."""
+    if found.tree is None:
+        return found.mistakes, ()
+
+    def check(tree: Mapping[str, Any]) -> list[Mistake]:
+        more = trainer_mistakes(tree, answer) if answer is not None else []
+        first = check_tree(tree, found.module, parts.recipe is not None)
+        return _joined(first, more)
+
+    mistakes, notes = _judge(found, check, parts.recipe is not None)
+    if answer is not None:
+        notes = [*answer.notes, *replaced(found.tree, answer), *notes]
+    return _joined(found.mistakes, mistakes), notes
+
+
+def _refuse_early(found: _Pass, parts: Sorted) -> None:
+    """What can be said at once is not left until a large model has been built."""
+    assert found.tree is not None
+    tree = found.tree
+    choice = str(chosen_options(_choices(parts)).get("optim"))
+    early = early_mistakes(tree, choice, "optim" in parts.choices)
+    types = check_tree(tree, None, has_recipe=False)
+    recipe = tree["recipe"]
+    common = check_recipe(recipe, None) if isinstance(recipe, Mapping) else []
+    mistakes = _joined(_joined(found.mistakes, [*types, *common]), early)
+    if mistakes:
+        raise ConfigError(mistakes)
+
+
+def _asked(tree: Mapping[str, Any], start: Path) -> Answer:
+    """Ask the Trainer, and let Hydra know what it says."""
+    recipe = tree["recipe"]
+    question = Question(
+        target=str(recipe["trainer"]),
+        seed=int(tree["pilot"]["seed"]),
+        arguments=recipe.get("arguments") or {},
+        timeout_secs=tree["launcher"]["timeout_secs"],
+    )
+    answer = ask(question, start)
+    give_to_hydra(answer, tree["full_run"])
+    return answer
+
+
+def names_trainer(given: Sequence[str], start: Path, config_dir: Path | None = None) -> bool:
+    """Whether the recipe ``given`` on the command line is a Trainer's; its mistakes are no matter.
+
+    Raises:
+        FolderError: ``config_dir`` is not a folder.
+    """
+    use_user_dirs(start, config_dir)
+    with hydra_session():
+        parts = sort_overrides(given, _groups())
+        base, _ = _try_compose(_choices(parts))
+        return base is not None and bool(trainer_target(base, parts.values))
 
 
 def _without_lists(given: Sequence[str], parts: Sorted) -> tuple[str, ...]:
@@ -103,8 +191,9 @@ def _without_lists(given: Sequence[str], parts: Sorted) -> tuple[str, ...]:
 
 def _groups() -> dict[str, list[str]]:
     loader = GlobalHydra.instance().config_loader()
-    names = [name for name in loader.list_groups("") if name != "hydra"]
-    return {name: loader.get_group_options(name) for name in names}
+    names = [name for name in loader.list_groups("") if name not in ("hydra", GROUP)]
+    options = {name: loader.get_group_options(name) for name in names}
+    return {name: [o for o in found if o != GROUP] for name, found in options.items()}
 
 
 def _choices(parts: Sorted) -> list[str]:
@@ -130,26 +219,23 @@ def _try_compose(overrides: Sequence[str]) -> tuple[DictConfig | None, list[Mist
 def _module(base: DictConfig, parts: Sorted, start: Path) -> tuple[Path | None, list[Mistake]]:
     if parts.recipe is None:
         return None, []
-    target = OmegaConf.select(base, "recipe.trainer", throw_on_missing=False)
+    target = trainer_target(base, parts.values)
     name = OmegaConf.select(base, "recipe.module", throw_on_missing=False)
     for override in parts.values:
         if override.key_or_group == "recipe.module":
             name = override.value()
-        if override.key_or_group.lstrip("+") == "recipe.trainer":
-            target = override.value()
-    if not isinstance(name, str) and not isinstance(target, str):
+    if not isinstance(name, str) and not target:
         return None, []  # check_recipe says what is wrong
     try:
-        if isinstance(target, str):
+        if target:
             return find_recipe_file({"trainer": target}, start), []
-        assert isinstance(name, str)
-        return find_module(name, start), []
+        return find_module(str(name), start), []
     except ConfigError as error:
         return None, list(error.mistakes)
 
 
 def _checked(
-    parts: Sorted, base: DictConfig, settings: Sequence[str]
+    parts: Sorted, base: DictConfig, settings: Sequence[str], choices: Sequence[str]
 ) -> tuple[list[str], list[Listed], list[Mistake]]:
     """Overrides for Hydra and lists whose keys are right, and the mistakes of the others."""
     plain = OmegaConf.to_container(base, resolve=False)
@@ -158,7 +244,7 @@ def _checked(
     lists = [item.override for item in parts.listed]
     good, more = check_keys(lists, plain, settings, has_recipe)
     listed = [item for item in parts.listed if item.override in good]
-    return [*_choices(parts), *for_hydra(values, plain)], listed, [*wrong, *more]
+    return [*choices, *for_hydra(values, plain)], listed, [*wrong, *more]
 
 
 def _compose_all(overrides: list[str], listed: Sequence[Listed]) -> _Composition:
@@ -203,26 +289,20 @@ def _with_lists(
 
 
 def _judge(
-    made: _Composition,
-    listed: Sequence[Listed],
-    module: Path | None,
-    settings: Sequence[str],
-    has_recipe: bool,
+    found: _Pass, check: Callable[[Mapping[str, Any]], list[Mistake]], has_recipe: bool
 ) -> tuple[list[Mistake], list[str]]:
-    def check(tree: Mapping[str, Any]) -> list[Mistake]:
-        return check_tree(tree, module, has_recipe)
-
+    made = found.made
     assert made.tree is not None
     mistakes = check(made.tree)
     baseline = Baseline(
         unresolved=made.unresolved,
         tree=made.tree,
-        settings=settings,
+        settings=found.settings,
         check=check,
         mistakes=mistakes,
         has_recipe=has_recipe,
     )
-    wrong_arms, notes = check_arms(baseline, listed)
+    wrong_arms, notes = check_arms(baseline, found.listed)
     return [*mistakes, *wrong_arms], notes
 
 

@@ -34,7 +34,9 @@ def check_tree(
     if isinstance(recipe, Mapping):
         mistakes = [*mistakes, *check_recipe(recipe, module_path)]
     optim = tree.get("optim")
-    if isinstance(optim, Mapping) and not any(m.key.startswith("optim") for m in mistakes):
+    is_native = not (isinstance(recipe, Mapping) and recipe.get("trainer"))
+    wrong_optim = any(m.key.startswith("optim") for m in mistakes)
+    if isinstance(optim, Mapping) and is_native and not wrong_optim:
         mistakes = [*mistakes, *check_optimizer(optim)]
     return [*mistakes, *(check_skipped(config.checks.skip) if config else ())]
 
@@ -108,6 +110,11 @@ def _is_ours(optim: Mapping[str, Any]) -> bool:
 
 def _check_common(recipe: Mapping[str, Any]) -> list[Mistake]:
     mistakes = []
+    if recipe.get("trainer") and recipe.get("module"):
+        rule = "a recipe is a module of pilot's contract or a Trainer, not both"
+        mistakes.append(
+            _wrong("module", recipe["module"], rule, "drop recipe.module or recipe.trainer")
+        )
     for key in ("name",) if recipe.get("trainer") else ("name", "module"):
         value = recipe.get(key)
         if not isinstance(value, str) or not value:

@@ -127,6 +127,14 @@ def survey(arguments: list[str]) -> int:
     return int(run_survey(args.dir, rows_only=args.rows_only))
 
 
+def ask(arguments: list[str]) -> int:
+    """Internal: build a Trainer and leave its settings."""
+    args = _folder_parser("ask", "Internal: ask a Trainer for its settings.").parse_args(arguments)
+    from pilot.engines.hf.ask import run_ask
+
+    return int(run_ask(args.dir))
+
+
 WORDS: dict[str, Word] = {
     "judge": Word(summary="judge DIR [--gates FILE]     judge again, from the records", run=judge),
     "verify": Word(
@@ -139,4 +147,5 @@ WORDS: dict[str, Word] = {
     ),
     "arm": Word(summary="arm DIR", run=arm, internal=True),
     "survey": Word(summary="survey DIR", run=survey, internal=True),
+    "ask": Word(summary="ask DIR", run=ask, internal=True),
 }

@@ -119,10 +119,19 @@ class TransformersEngine:
                 path = states.resume_folder(self.tap, self._pending, Path(folder))
                 resume["resume_from_checkpoint"] = path
             self._in_trainer(lambda: self.trainer.train(**resume))
+        self._require_whole_run()
         while self._outcome is None:  # the full run has ended, a branch has not
             self._bare_step()
             self._advance()
         return self._outcome
+
+    def _require_whole_run(self) -> None:
+        """A loop that ended before its last step was stopped by the user's code: an outcome."""
+        state = self.trainer.state
+        if self._outcome is None and state.global_step < state.max_steps:
+            what = f"the Trainer's loop ended after step {state.global_step} of {state.max_steps}"
+            error = RuntimeError(f"{what}: a callback of the script's, or its data, stopped it")
+            raise failure_of(self.tap, error)
 
     def _in_trainer(self, call: Any) -> None:
         """Run the Trainer; what the user's code raises becomes a failure with place and rows."""

@@ -1,4 +1,9 @@
-"""Our keys and the training arguments of a Trainer: what an arm sets, and whether the two agree."""
+"""Our keys and the training arguments of a Trainer: what is set over, and whether the two agree.
+
+A Trainer keeps every argument that the configuration does not change: ``engine.answers`` is what it
+said about itself, and only what differs from that is set. One leaf of the configuration is one
+training argument, so an arm changes one.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +11,95 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pilot.arms.specs import node_at
 from pilot.config import Config
+from pilot.engines.hf.answers import objective_of, precision_of, settings_of, warmup_of
+from pilot.engines.hf.keys import (
+    ANSWERED,
+    ARGUMENTS,
+    LENGTH,
+    SHAPE,
+    TRAINER_SCHEDULE,
+    WARMUP,
+    changed_keys,
+    is_answer,
+    is_same,
+)
 from pilot.gates import Gates
 from pilot.schedule import full_schedule
 
-# Key of ours -> the training argument with the same meaning.
-ARGUMENTS: Mapping[str, str] = {
-    "optim.learning_rate": "learning_rate",
-    "optim.max_grad_norm": "max_grad_norm",
-    "optim.weight_decay": "weight_decay",
-    "batch.micro_batch_size": "per_device_train_batch_size",
-    "batch.grad_accum_steps": "gradient_accumulation_steps",
-    "pilot.seed": "seed",
-}
-_SAME = 1e-12  # relative: two ways to write one float
-
 
 def changes_of(config: Config) -> dict[str, Any]:
-    """The training arguments that ``config`` stands for; clipping off is 0 for a Trainer."""
+    """The training arguments to set over the user's: what ``config`` changes, and no other.
+
+    A Trainer that was not asked gets the six plain ones of ``ARGUMENTS``.
+    """
     tree = config.model_dump(by_alias=True)
-    found = {}
-    for key, name in ARGUMENTS.items():
-        section, _, leaf = key.partition(".")
-        value = tree[section][leaf]
-        found[name] = 0.0 if name == "max_grad_norm" and value is None else value
+    named = dict(config.recipe.get("arguments") or {})
+    if config.engine.answers is None:
+        return {**named, **{name: _value(name, node_at(tree, k)) for k, name in ARGUMENTS.items()}}
+    changed = set(changed_keys(tree))
+    plain = {ANSWERED[key]: key for key in ANSWERED if key in changed}
+    found = {name: _value(name, node_at(tree, key)) for name, key in plain.items()}
+    if "seed" in found:  # the order of the rows stays as it is
+        found["data_seed"] = config.pilot.data_seed
+    if "batch.micro_batch_size" in changed:
+        scale = int(config.engine.answers.get("num_devices") or 1)
+        found["per_device_train_batch_size"] = config.batch.micro_batch_size // scale
+    if "precision" in changed:
+        found |= {name: config.precision == name for name in ("bf16", "fp16")}
+    return {**named, **found, **_run_changes(config, changed)}
+
+
+def _run_changes(config: Config, changed: set[str]) -> dict[str, Any]:
+    """Length, warm-up and schedule."""
+    run, found = config.full_run, dict[str, Any]()
+    if changed & set(LENGTH):
+        if run.epochs is None:
+            found["max_steps"] = run.schedule_steps
+        else:
+            by_steps = (config.engine.answers or {})["full_run"].get("schedule_steps") is not None
+            found |= {"num_train_epochs": run.epochs, **({"max_steps": -1} if by_steps else {})}
+    if changed & set(WARMUP):
+        frac = run.warmup_frac
+        found |= {"warmup_steps": run.warmup_steps or 0} if frac is None else {"warmup_ratio": frac}
+    if _changes_shape(config, changed):
+        found |= _scheduler(config)
     return found
+
+
+def _changes_shape(config: Config, changed: set[str]) -> bool:
+    if config.full_run.schedule == TRAINER_SCHEDULE:
+        return False  # whatever the Trainer's own scheduler makes of it
+    own = str((config.engine.answers or {}).get("lr_scheduler_type"))
+    starts_warm = own == "constant" and bool(changed & set(WARMUP))
+    longer = own == "warmup_stable_decay" and bool(changed & set(LENGTH))
+    return bool(changed & set(SHAPE)) or starts_warm or longer
+
+
+def _scheduler(config: Config) -> dict[str, Any]:
+    """The scheduler of a Trainer with the formula of ``full_run``."""
+    schedule = full_schedule(config, 0)
+    floor, kind = schedule.min_learning_rate_frac, schedule.kind
+    kwargs: dict[str, Any] = {}
+    if kind == "constant":
+        kind = "constant_with_warmup" if schedule.warmup_steps else "constant"
+    elif kind == "linear" and floor:
+        kind, kwargs = "polynomial", {"power": 1.0, "lr_end": floor * schedule.learning_rate}
+    elif kind == "cosine" and floor:
+        kind, kwargs = "cosine_with_min_lr", {"min_lr_rate": floor}
+    elif kind == "wsd":
+        steps = schedule.schedule_steps
+        longest = max(1, steps - schedule.warmup_steps)
+        num_decay = min(max(1, round(schedule.decay_frac * steps)), longest)
+        kwargs = {"num_decay_steps": num_decay, "min_lr_ratio": floor, "decay_type": "linear"}
+        kind = "warmup_stable_decay"
+    return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": kwargs}
+
+
+def _value(name: str, value: Any) -> Any:
+    """A value of ours as the argument has it: clipping off is 0."""
+    return 0.0 if name == "max_grad_norm" and value is None else value
 
 
 # The scheduler of a Trainer -> ours with the same formula.
@@ -48,27 +117,22 @@ def tree_of(trainer: Any, name: str, max_steps: int) -> dict[str, Any]:
 
     A scheduler without a formula of ours is taken as constant; ``disagreements`` says so.
     """
-    args = trainer.args
+    args, found = trainer.args, settings_of(trainer)
     kind = _SCHEDULES.get(str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)))
-    warmup = 0 if str(args.lr_scheduler_type) == "constant" else args.get_warmup_steps(max_steps)
     return {
-        "recipe": {"name": name, "trainer": type(trainer).__name__, "objective": "lm"},
+        "recipe": {
+            "name": name,
+            "trainer": type(trainer).__name__,
+            "objective": objective_of(trainer),
+        },
         "full_run": {
             "schedule_steps": max_steps,
-            "warmup_steps": min(int(warmup), max_steps),
+            "warmup_steps": min(warmup_of(args, max_steps), max_steps),
             "schedule": kind or "constant",
         },
-        "optim": {
-            "_target_": str(getattr(args.optim, "value", args.optim)),
-            "learning_rate": float(args.learning_rate),
-            "max_grad_norm": float(args.max_grad_norm) or None,
-            "weight_decay": float(args.weight_decay),
-        },
-        "batch": {
-            "micro_batch_size": int(args.train_batch_size) * max(1, int(args.world_size)),
-            "grad_accum_steps": int(args.gradient_accumulation_steps),
-        },
-        "precision": next((p for p in ("bf16", "fp16") if getattr(args, p)), "fp32"),
+        "optim": found["optim"],
+        "batch": found["batch"],
+        "precision": found["precision"],
         "engine": {"name": "transformers"},
         "pilot": {"seed": int(args.seed), "data": "prefix", "min_peak_steps": max_steps},
         "arms": {"learning_rate_scales": [], "max_grad_norm": None, "num_replicas": 0},
@@ -83,21 +147,18 @@ def tree_of(trainer: Any, name: str, max_steps: int) -> dict[str, Any]:
 def disagreements(
     trainer: Any, own: Mapping[str, Any], config: Config, num_rows: int, max_steps: int
 ) -> list[str]:
-    """In what the user's Trainer and the configuration differ, one line each.
+    """In what the Trainer, as it was built, and the configuration differ, one line each.
 
     Args:
-        trainer: the Trainer.
-        own: the user's values of arguments that were set over.
+        trainer: the Trainer, with what the configuration changes set over the user's arguments.
+        own: the user's values of arguments that were set over; what a Trainer that was not asked
+            is compared by.
         config: the baseline's configuration.
         num_rows: training rows.
         max_steps: the steps of the Trainer's full run.
     """
-    lines = []
-    for key, name in ARGUMENTS.items():
-        wanted, theirs = changes_of(config)[name], own.get(name, getattr(trainer.args, name))
-        if not _equal(wanted, theirs):
-            lines.append(f"{key} is {wanted}, the Trainer's {name} is {theirs}")
-    precision = next((p for p in ("bf16", "fp16") if getattr(trainer.args, p)), "fp32")
+    lines = _differing(trainer, own, config)
+    precision = precision_of(trainer)
     if config.precision != precision:
         lines.append(f"precision is {config.precision}, the Trainer's is {precision}")
     schedule = full_schedule(config, num_rows)
@@ -106,13 +167,28 @@ def disagreements(
             f"full_run has {schedule.schedule_steps} steps, the Trainer trains {max_steps}"
         )
         return lines
+    if schedule.kind == TRAINER_SCHEDULE:
+        return lines
     for step, rate in enumerate(planned_rates(trainer, max_steps), start=1):
-        if not _equal(rate, schedule.learning_rate_at(step)):
+        if not is_same(rate, schedule.learning_rate_at(step)):
             lines.append(
                 f"the learning rate of step {step} is {schedule.learning_rate_at(step):.9g} by "
                 f"full_run, {rate:.9g} by the Trainer's scheduler"
             )
             break
+    return lines
+
+
+def _differing(trainer: Any, own: Mapping[str, Any], config: Config) -> list[str]:
+    tree, built = config.model_dump(by_alias=True), settings_of(trainer)
+    asked = config.engine.answers is not None
+    lines = []
+    for key, name in (ANSWERED if asked else ARGUMENTS).items():
+        wanted, theirs = node_at(tree, key), node_at(built, key)
+        if not asked and name in own:
+            wanted, theirs = _value(name, wanted), own[name]
+        if key != "pilot.data_seed" and not is_answer(wanted, theirs):
+            lines.append(f"{key} is {wanted}, the Trainer's {name} is {theirs}")
     return lines
 
 
@@ -135,10 +211,3 @@ def planned_rates(trainer: Any, max_steps: int) -> Sequence[float]:
         dummy.step()
         scheduler.step()
     return rates
-
-
-def _equal(one: Any, other: Any) -> bool:
-    numbers = all(isinstance(v, (int, float)) for v in (one, other))
-    if numbers and max(abs(one), abs(other)) > 0:
-        return bool(abs(one - other) <= _SAME * max(abs(one), abs(other)))
-    return bool(one == other)

@@ -1,48 +1,45 @@
 """Builds the user's Trainer with the user's own callable, and changes only what a pilot must.
 
-``TrainingArguments`` are made inside the user's code, so they are changed where they are made: for
-the time of the call every instance gets a scratch ``output_dir`` (a Trainer creates it when it is
-built) and no trackers, savings and evaluations of its own; an arm's one changed argument is set at
-the same place. The user's values are kept, to be compared and shown.
+The callable is found, called with the random generators seeded, and what it returns is checked.
+``pilot/engines/hf/setting.py`` sets the arguments; what prints, tracks, uploads or ends a run by
+itself is taken out here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
+import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pilot.errors import ConfigError, MissingExtra, Mistake
+from pilot.engines import seeds
+from pilot.engines.hf.setting import Setting, set_over, trained
+from pilot.errors import ConfigError, MissingExtra, Mistake, UsageError
 from pilot.mistakes import nearest
 from pilot.recipe import load_module
 
 _KEY = "recipe.trainer"
-# Set before the arguments check each other, and after: these decide nothing about the mathematics.
-_QUIET: Mapping[str, Any] = {
-    "save_strategy": "no",
-    "eval_strategy": "no",
-    "load_best_model_at_end": False,
-    "push_to_hub": False,
-    "report_to": [],
-    "disable_tqdm": True,
-    "eval_on_start": False,
-    "ignore_data_skip": False,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
-    """A Trainer as the user builds it. ``own`` are the user's arguments that pilot replaced."""
+    """A Trainer as the user builds it.
+
+    ``own`` are the user's arguments that pilot replaced, ``notes`` say what of it does not act in a
+    pilot.
+    """
 
     trainer: Any
     own: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
 
-def build_trainer(target: str, start: Path, scratch: Path, changes: Mapping[str, Any]) -> Built:
+def build_trainer(
+    target: str, start: Path, scratch: Path, changes: Mapping[str, Any], seed: int | None = None
+) -> Built:
     """Call the user's callable and return its Trainer.
 
     Args:
@@ -51,22 +48,21 @@ def build_trainer(target: str, start: Path, scratch: Path, changes: Mapping[str,
         start: where a relative file path starts.
         scratch: the output folder that the Trainer gets instead of the user's.
         changes: training arguments by their own name, set in place of the user's.
+        seed: for Python, NumPy and torch before the callable is called; None: left alone.
 
     Raises:
-        ConfigError: no such file, module or callable, or it returns no Trainer.
+        ConfigError: no such file, module or callable, or it returns no Trainer to be trained.
         MissingExtra: transformers or accelerate is not installed.
     """
     require_transformers()
-    own: dict[str, Any] = {}
-    with _changed_arguments(scratch, changes, own):
-        trainer = find_callable(target, start)()
-    from transformers import Trainer
-
-    if not isinstance(trainer, Trainer):
-        kind = type(trainer).__name__
-        raise _mistake(target, f"must return a transformers Trainer, it returned {kind}", "")
-    _quieten(trainer)
-    return Built(trainer=trainer, own=own)
+    setting = Setting(scratch, changes)
+    if seed is not None:
+        seeds.seed_everything(seed)
+    with set_over(setting):
+        trainer = _called(target, find_callable(target, start))
+    setting.finish(trainer)
+    notes = [*_silence(trainer), *_settle_model(trainer), *_own_notes(setting.own)]
+    return Built(trainer=trainer, own=setting.own, notes=tuple(notes))
 
 
 def require_transformers() -> None:
@@ -74,11 +70,16 @@ def require_transformers() -> None:
     for package in ("transformers", "accelerate"):
         try:
             importlib.import_module(package)
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise MissingExtra(package, "transformers", "engine=transformers") from error
+        except ImportError as error:
+            raise UsageError(
+                f"engine=transformers: {package} cannot be imported: {error}\n"
+                f"    remedy: mend the installation; python -c 'import {package}' shows the trace"
+            ) from error
 
 
-def find_callable(target: str, start: Path) -> Callable[[], Any]:
+def find_callable(target: str, start: Path) -> Callable[..., Any]:
     """The callable that ``target`` names.
 
     Raises:
@@ -102,6 +103,9 @@ def _module(target: str, place: str, start: Path) -> Any:
         path = start / Path(place).expanduser()
         if not path.is_file():
             raise _mistake(target, f"there is no file {path}", "paths start where pilot runs")
+        for folder in (str(path.parent), str(start)):  # as `python FILE` has it
+            if folder not in sys.path:
+                sys.path.insert(0, folder)
         return load_module(path)
     if str(start) not in sys.path:
         sys.path.insert(0, str(start))
@@ -114,53 +118,82 @@ def _module(target: str, place: str, start: Path) -> Any:
         raise _mistake(target, rule, "give module:callable or path/to/file.py:callable") from error
 
 
+def _called(target: str, build: Callable[..., Any]) -> Any:
+    """What the user's callable returns, when that is a Trainer to be trained."""
+    from transformers import Trainer
+
+    needed = _needed(build)
+    if needed:
+        rule = f"is called without arguments, and needs {', '.join(needed)}"
+        raise _mistake(target, rule, "give them defaults, or name a function that fills them in")
+    trainer = build()
+    if not isinstance(trainer, Trainer):
+        kind = "None" if trainer is None else type(trainer).__name__
+        remedy = "end it with `return trainer`" if trainer is None else ""
+        raise _mistake(target, f"must return a transformers Trainer, it returned {kind}", remedy)
+    if trainer.state.global_step:
+        raise trained()
+    return trainer
+
+
+def _needed(build: Callable[..., Any]) -> list[str]:
+    """Names of the arguments without which ``build`` cannot be called."""
+    try:
+        parameters = inspect.signature(build).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
+
+
 def _mistake(target: str, rule: str, remedy: str) -> ConfigError:
     remedy = remedy or "return the Trainer, ready to train; do not call train()"
     return ConfigError([Mistake(key=_KEY, value=repr(target), rule=rule, remedy=remedy)])
 
 
-@contextlib.contextmanager
-def _changed_arguments(
-    scratch: Path, changes: Mapping[str, Any], own: dict[str, Any]
-) -> Iterator[None]:
-    """While it is open, every ``TrainingArguments`` that is made gets the changes."""
-    from transformers import TrainingArguments
-
-    original = TrainingArguments.__post_init__
-
-    def changed(self: Any) -> None:
-        wanted = {"output_dir": str(scratch), **_known(self, changes)}
-        for name, value in wanted.items():
-            own[name] = getattr(self, name)
-            setattr(self, name, value)
-        if "seed" in changes and getattr(self, "data_seed", None) is None:
-            self.data_seed = own["seed"]  # the order of the rows stays the user's
-        original(self)
-        for name, value in _known(self, _QUIET).items():
-            own[name] = getattr(self, name)
-            setattr(self, name, value)
-
-    TrainingArguments.__post_init__ = changed
-    try:
-        yield
-    finally:
-        TrainingArguments.__post_init__ = original
-
-
-def _known(arguments: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that this version's arguments have; enumerations in their own type."""
-    found = {}
-    for name, value in values.items():
-        if hasattr(arguments, name):
-            current = getattr(arguments, name)
-            is_enum = isinstance(value, str) and hasattr(type(current), "__members__")
-            found[name] = type(current)(value) if is_enum else value
-    return found
-
-
-def _quieten(trainer: Any) -> None:
-    """Take out what prints or draws a bar; the records are pilot's own."""
+def _silence(trainer: Any) -> list[str]:
+    """Take out what prints, draws a bar, tracks, or ends a run by evaluations of its own."""
+    from transformers import EarlyStoppingCallback
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-    for kind in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(kind)
+    ours = getattr(sys.modules.get("pilot.callback"), "PilotCallback", PrinterCallback)
+    silent = (PrinterCallback, ProgressCallback, ours, *INTEGRATION_TO_CALLBACK.values())
+    handler, notes = trainer.callback_handler, []
+    if any(isinstance(callback, EarlyStoppingCallback) for callback in handler.callbacks):
+        notes.append(
+            "EarlyStoppingCallback does not act in the pilot: it waits for evaluations of the "
+            "Trainer's own; the full run may end earlier than planned"
+        )
+    removed = (*silent, EarlyStoppingCallback)
+    handler.callbacks = [c for c in handler.callbacks if not isinstance(c, removed)]
+    return notes
+
+
+def _settle_model(trainer: Any) -> list[str]:
+    """With ``model_init``, ``train`` would build another model than the one that is watched.
+
+    So the model is made now, as ``train`` makes it: seeded, and put where it is trained.
+    """
+    if getattr(trainer, "model_init", None) is None:
+        return []
+    from transformers.trainer_utils import enable_full_determinism, set_seed
+
+    args = trainer.args
+    enable_full_determinism(args.seed) if args.full_determinism else set_seed(args.seed)
+    trainer.model = trainer.call_model_init()
+    if getattr(trainer, "place_model_on_device", True):
+        trainer._move_model_to_device(trainer.model, args.device)
+    trainer.model_wrapped, trainer.model_init = trainer.model, None
+    return []
+
+
+def _own_notes(own: Mapping[str, Any]) -> list[str]:
+    """What the user's arguments ask for and the pilot does not do, where that can matter."""
+    notes = []
+    if own.get("auto_find_batch_size"):
+        notes.append(
+            "auto_find_batch_size is off in the pilot: the batch of the arguments is trained, and "
+            "running out of memory is a result"
+        )
+    return notes

@@ -35,7 +35,10 @@ def open_trainer(config: Config, start: Path) -> TrainerWorkload:
     """
     scratch = tempfile.TemporaryDirectory(prefix="pilot_trainer_")
     target = str(config.recipe["trainer"])
-    built = build_trainer(target, start, Path(scratch.name), changes_of(config))
+    changes = changes_of(config)
+    built = build_trainer(target, start, Path(scratch.name), changes, seed=config.pilot.seed)
+    told = {name: value for name, value in changes.items() if name in built.own}
+    print(f"training arguments set over the script's: {told}", flush=True)
     return TrainerWorkload(built.trainer, config, built.own, scratch)
 
 
