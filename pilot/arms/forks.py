@@ -46,7 +46,7 @@ def first_difference(
 
 
 def _is_restored(job: Job, baseline: Config) -> bool:
-    """Whether the baseline's state would bring its own rate: a Trainer's optimizer has it inside."""
+    """Whether the baseline's state brings its own rate: a Trainer's optimizer has it inside."""
     return job.variable == RATE and baseline.engine.name == "transformers"
 
 

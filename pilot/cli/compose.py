@@ -24,7 +24,12 @@ from pilot.cli.search import hydra_session, use_user_dirs
 from pilot.cli.settings import check_recipe, check_tree, known_settings
 from pilot.cli.sweeps import Listed, add_override
 from pilot.cli.trainer import SETTINGS, early_mistakes, is_trainer, replaced, trainer_mistakes
-from pilot.cli.trainer_choice import chosen_options, trainer_target, with_engine
+from pilot.cli.trainer_choice import (
+    chosen_options,
+    is_trainer_on_native,
+    trainer_target,
+    with_engine,
+)
 from pilot.errors import ConfigError, Mistake
 from pilot.recipe import find_module, find_recipe_file
 
@@ -76,13 +81,17 @@ def compose(
     use_user_dirs(start, config_dir)
     with hydra_session():
         parts = sort_overrides(given, _groups(), multirun=multirun)
-        parts = with_engine(parts, _choices(parts))
-        found = _pass(parts, start, _choices(parts))
+        base = _base(parts, _choices(parts))
+        if is_trainer_on_native(parts, base):
+            parts = with_engine(parts)
+            base = _base(parts, _choices(parts))
+        found = _pass(parts, start, base, _choices(parts))
         answer = None
         if found.tree is not None and is_trainer(found.tree):
             _refuse_early(found, parts)
             answer = _asked(found.tree, start)
-            found = _pass(parts, start, [*CHOICES, *_choices(parts)])
+            choices = [*CHOICES, *_choices(parts)]
+            found = _pass(parts, start, _base(parts, choices), choices)
         mistakes, notes = _judged(found, parts, answer)
         if mistakes or found.tree is None or found.module is None:
             raise ConfigError(mistakes)
@@ -111,10 +120,15 @@ class _Pass:
         return self.made.tree
 
 
-def _pass(parts: Sorted, start: Path, choices: list[str]) -> _Pass:
+def _base(parts: Sorted, choices: Sequence[str]) -> DictConfig:
+    """The configuration of the choices alone."""
     base, failed = _try_compose(choices)
     if base is None:
         raise ConfigError([*parts.mistakes, *failed])
+    return base
+
+
+def _pass(parts: Sorted, start: Path, base: DictConfig, choices: list[str]) -> _Pass:
     module, wrong_module = _module(base, parts, start)
     settings: Sequence[str] = ()
     if module is not None:

@@ -9,9 +9,7 @@ from typing import Any
 from hydra import compose as hydra_compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from pilot.cli.overrides import Sorted
 
@@ -27,19 +25,18 @@ def trainer_target(base: DictConfig, values: Sequence[Override]) -> str:
     return target if isinstance(target, str) else ""
 
 
-def with_engine(parts: Sorted, choices: Sequence[str]) -> Sorted:
-    """``parts`` with ``engine=transformers`` where there is a Trainer and no engine was chosen."""
+def is_trainer_on_native(parts: Sorted, base: DictConfig) -> bool:
+    """Whether there is a Trainer, and no engine that anybody chose."""
     if parts.recipe is None or "engine" in parts.choices:
-        return parts
+        return False
     if any(override.key_or_group.startswith("engine") for override in parts.values):
-        return parts
-    try:
-        base = hydra_compose("config", list(choices))
-        target = trainer_target(base, parts.values)
-    except (HydraException, OmegaConfBaseException, OSError, ValueError):
-        return parts  # said where the composition is judged
-    if not target or OmegaConf.select(base, "engine.name", throw_on_missing=False) != "native":
-        return parts
+        return False
+    engine = OmegaConf.select(base, "engine.name", throw_on_missing=False)
+    return bool(trainer_target(base, parts.values)) and engine == "native"
+
+
+def with_engine(parts: Sorted) -> Sorted:
+    """``parts`` with the engine of a Trainer chosen."""
     engine = OverridesParser.create().parse_override(_ENGINE)
     return dataclasses.replace(parts, choices={**parts.choices, "engine": engine})
 
