@@ -140,7 +140,10 @@ def _with(tree: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> list[str]:
     """The leaves that differ, in order; those inside ``key``, replaced whole, count as it."""
     names = dict.fromkeys([*flat_keys(one), *flat_keys(other)])
-    found = (name for name in names if not same_value(node_at(one, name), node_at(other, name)))
+    pairs = ((name, node_at(one, name), node_at(other, name)) for name in names)
+    # An empty section that has keys now is named by those keys.
+    leaves = (p for p in pairs if not (isinstance(p[1], Mapping) and isinstance(p[2], Mapping)))
+    found = (name for name, before, after in leaves if not same_value(before, after))
     whole = (key if name.startswith(f"{key}.") else name for name in found)
     return list(dict.fromkeys(whole))
 

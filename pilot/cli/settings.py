@@ -32,7 +32,10 @@ def check_tree(
         return [m for m in mistakes if config is None and not m.key.startswith("recipe")]
     recipe = tree.get("recipe")
     if isinstance(recipe, Mapping):
-        mistakes = [*mistakes, *check_recipe(recipe, module_path)]
+        wrong = check_recipe(recipe, module_path)
+        if any(m.key == "recipe.trainer" for m in mistakes):  # that is what is missing
+            wrong = [m for m in wrong if m.key != "recipe.module" or recipe.get("module")]
+        mistakes = [*mistakes, *wrong]
     optim = tree.get("optim")
     is_native = not (isinstance(recipe, Mapping) and recipe.get("trainer"))
     wrong_optim = any(m.key.startswith("optim") for m in mistakes)
@@ -115,7 +118,11 @@ def _check_common(recipe: Mapping[str, Any]) -> list[Mistake]:
         mistakes.append(
             _wrong("module", recipe["module"], rule, "drop recipe.module or recipe.trainer")
         )
-    for key in ("name",) if recipe.get("trainer") else ("name", "module"):
+    trainer = recipe.get("trainer")
+    if trainer and not isinstance(trainer, str):
+        rule = "must be text: module:callable or path/to/file.py:callable"
+        mistakes.append(_wrong("trainer", trainer, rule, "name what builds the Trainer"))
+    for key in ("name",) if trainer else ("name", "module"):
         value = recipe.get(key)
         if not isinstance(value, str) or not value:
             rule = "must be given: text"

@@ -22,7 +22,7 @@ KEYS = (*(key for key in COMMON if key != "module"), "arguments")
 SETTINGS = ("arguments",)  # those that need no plus on the command line
 _OPTIM = ("_target_", "learning_rate", "max_grad_norm", "weight_decay")
 _OWN = ("_target_", "learning_rate", "weight_decay")  # of an optimizer that the script gives
-_NO_PAIR = {
+_PAIRS = {
     "full_run.schedule_steps": "full_run.epochs",
     "full_run.epochs": "full_run.schedule_steps",
     "full_run.warmup_steps": "full_run.warmup_frac",
@@ -154,18 +154,21 @@ def replaced(tree: Mapping[str, Any], answer: Answer) -> list[str]:
     lines = []
     for key in changed_keys(tree):
         value, own = node_at(tree, key), node_at(answer.tree, key)
-        if value in (None, ABSENT) and _NO_PAIR.get(key):
+        if value in (None, ABSENT) and _PAIRS.get(key):
             continue  # its other unit is given, and has a line
-        lines.append(_line(key, value, None if own is ABSENT else own))
+        pair = _PAIRS.get(key, "")
+        if own is ABSENT and pair and node_at(answer.tree, pair) is not ABSENT:
+            lines.append(_line(key, value, f"{pair}={value_text(node_at(answer.tree, pair))}"))
+        else:
+            lines.append(_line(key, value, None if own is ABSENT else value_text(own)))
     for name, value in (node_at(tree, KEY) or {}).items():
         own = answer.arguments.get(name, {}).get("own")
         if own != value:
-            lines.append(_line(f"{KEY}.{name}", value, own))
+            lines.append(_line(f"{KEY}.{name}", value, value_text(own)))
     return lines
 
 
-def _line(key: str, value: Any, own: Any) -> str:
-    shown = "" if own is None else f" {value_text(own)}"
-    return (
-        f"{key}={value_text(value)} replaces the Trainer's{shown}: start the full run with it too"
-    )
+def _line(key: str, value: Any, own: str | None) -> str:
+    shown = "" if own is None else f" {own}"
+    text = value_text(value)
+    return f"{key}={text} replaces the Trainer's{shown}: start the full run with it too"

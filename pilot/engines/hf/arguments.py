@@ -94,7 +94,9 @@ def _scheduler(config: Config) -> dict[str, Any]:
         num_decay = min(max(1, round(schedule.decay_frac * steps)), longest)
         kwargs = {"num_decay_steps": num_decay, "min_lr_ratio": floor, "decay_type": "linear"}
         kind = "warmup_stable_decay"
-    return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": kwargs}
+    answers = config.engine.answers or {}
+    wanted = {"lr_scheduler_type": kind, "lr_scheduler_kwargs": kwargs}
+    return {name: value for name, value in wanted.items() if value != answers.get(name)}
 
 
 def _value(name: str, value: Any) -> Any:

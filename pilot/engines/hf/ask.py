@@ -79,6 +79,7 @@ def answer_of(built: Built, target: str) -> dict[str, Any]:
         "steps": max_steps,
         "num_devices": max(1, settings["batch"]["micro_batch_size"] // per_device),
         "lr_scheduler_type": scheduler_name(trainer.args),
+        "lr_scheduler_kwargs": plain(trainer.args.lr_scheduler_kwargs or {}),
         "own_optimizer": trainer.optimizer is not None,
         **settings,
     }
