@@ -27,7 +27,7 @@ class FullRun(Section):
     epochs: Positive | None = None
     warmup_steps: CountOrZero | None = None
     warmup_frac: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
-    schedule: Literal["constant", "linear", "cosine", "wsd"] = "cosine"
+    schedule: Literal["constant", "linear", "cosine", "wsd", "trainer"] = "cosine"
     min_learning_rate_frac: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     decay_frac: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
     start_step: CountOrZero = 0
@@ -181,6 +181,10 @@ def _contradictions(config: Config) -> list[Mistake]:
 def _engine_mistakes(config: Config) -> list[Mistake]:
     """``engine`` and ``recipe.trainer`` belong together."""
     engine, target = config.engine.name, config.recipe.get("trainer")
+    if engine == "native" and config.full_run.schedule == "trainer":
+        rule = "takes the rates of a Trainer's own scheduler: only with engine=transformers"
+        remedy = "use constant, linear, cosine or wsd"
+        return [Mistake(key="full_run.schedule", value="trainer", rule=rule, remedy=remedy)]
     if (engine == "transformers") == bool(target):
         return []
     rule = "names the callable that builds the Trainer of engine=transformers, and of no other"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pilot.config import Config
+from pilot.engines.hf.rates import planned_rates
 from pilot.gates import Gates
-from pilot.schedule import full_schedule
+from pilot.schedule import TRAINER, full_schedule
 
 # Key of ours -> the training argument with the same meaning.
 ARGUMENTS: Mapping[str, str] = {
@@ -46,7 +46,7 @@ _SCHEDULES: Mapping[str, str] = {
 def tree_of(trainer: Any, name: str, max_steps: int) -> dict[str, Any]:
     """A whole configuration that describes ``trainer``: pilot's defaults, the Trainer's numbers.
 
-    A scheduler without a formula of ours is taken as constant; ``disagreements`` says so.
+    A scheduler without a formula of ours has the rates that are measured on it.
     """
     args = trainer.args
     kind = _SCHEDULES.get(str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)))
@@ -56,7 +56,7 @@ def tree_of(trainer: Any, name: str, max_steps: int) -> dict[str, Any]:
         "full_run": {
             "schedule_steps": max_steps,
             "warmup_steps": min(int(warmup), max_steps),
-            "schedule": kind or "constant",
+            "schedule": kind or TRAINER,
         },
         "optim": {
             "_target_": str(getattr(args.optim, "value", args.optim)),
@@ -106,35 +106,17 @@ def disagreements(
             f"full_run has {schedule.schedule_steps} steps, the Trainer trains {max_steps}"
         )
         return lines
+    if schedule.kind == TRAINER:
+        return lines  # its rates are whatever the Trainer's scheduler says
     for step, rate in enumerate(planned_rates(trainer, max_steps), start=1):
         if not _equal(rate, schedule.learning_rate_at(step)):
             lines.append(
                 f"the learning rate of step {step} is {schedule.learning_rate_at(step):.9g} by "
-                f"full_run, {rate:.9g} by the Trainer's scheduler"
+                f"full_run, {rate:.9g} by the Trainer's scheduler "
+                "(full_run.schedule=trainer takes the Trainer's own rates)"
             )
             break
     return lines
-
-
-def planned_rates(trainer: Any, max_steps: int) -> Sequence[float]:
-    """The learning rates of the Trainer's own scheduler, stepped once per optimizer step.
-
-    Empty where the user gave the scheduler: it is theirs, with its own state.
-    """
-    import torch
-
-    if trainer.lr_scheduler is not None:
-        return ()
-    dummy = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=trainer.args.learning_rate)
-    twin = copy.copy(trainer)
-    twin.optimizer, twin.lr_scheduler = dummy, None
-    scheduler = twin.create_scheduler(num_training_steps=max_steps, optimizer=dummy)
-    rates = []
-    for _ in range(max_steps):
-        rates.append(float(dummy.param_groups[0]["lr"]))
-        dummy.step()
-        scheduler.step()
-    return rates
 
 
 def _equal(one: Any, other: Any) -> bool:
