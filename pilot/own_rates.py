@@ -30,12 +30,12 @@ class OwnRates:
     ``rates`` has the shape [groups, steps] and begins with ``first_step``; NaN: not known.
     ``unknown`` says why the run's rates may differ (a scheduler that reacts to metrics); empty when
     they are the plan. ``raises``: what the scheduler raises within the run, and after which step.
-    ``weight_decays`` has one value a group, 0.0 where a group has none.
+    ``options`` are the other plain values of each group (``weight_decay``, ``betas``).
     """
 
     first_step: int
     rates: npt.NDArray[np.float64]
-    weight_decays: tuple[float, ...]
+    options: tuple[Mapping[str, Any], ...]
     unknown: str = ""
     raises: str = ""
 
@@ -57,7 +57,7 @@ class OwnRates:
             "first_step": self.first_step,
             "num_groups": len(self.rates),
             "peaks": [_peak(row) for row in self.rates],
-            "weight_decays": list(self.weight_decays),
+            "options": [dict(group) for group in self.options],
             "proportional": self.is_proportional(),
             "unknown": self.unknown,
             "raises": self.raises,
@@ -103,7 +103,13 @@ def read_own_rates(path: Path, survey: Mapping[str, Any]) -> OwnRates | None:
     return OwnRates(
         first_step=int(facts["first_step"]),
         rates=np.load(path, allow_pickle=False),
-        weight_decays=tuple(facts["weight_decays"]),
+        options=tuple(facts["options"]),
         unknown=str(facts["unknown"]),
         raises=str(facts["raises"]),
     )
+
+
+def rate_table(path: Path, survey: Mapping[str, Any], base_rate: float) -> RateTable | None:
+    """The surveyed rates of the first group, of a baseline whose learning rate is ``base_rate``."""
+    own = read_own_rates(path, survey)
+    return own.table(base_rate) if own is not None else None

@@ -20,6 +20,7 @@ from pilot.config import Config
 TRAINER = "trainer"  # the kind whose rates are a table
 # A rate this near to the highest one has reached it: recursive schedulers round at every step.
 _REACHED = 1.0 - 1e-6
+RATE_TOLERANCE = 1e-6  # relative: see `same_rate`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +122,11 @@ class Schedule:
             else (self.schedule_steps)
         )
 
+    @property
+    def peak_rate(self) -> float:
+        """The highest rate of the run."""
+        return self.peak if self.kind == TRAINER else self.learning_rate
+
     def up_to(self, step: int) -> Schedule:
         """The same schedule; of a table only the rates up to ``step``."""
         return replace(self, rates=self.rates[: max(0, step)])
@@ -145,7 +151,7 @@ def full_schedule(config: Config, num_train_rows: int, table: RateTable | None =
         rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
         steps = max(1, math.ceil(float(run.epochs or 1.0) * num_train_rows / rows_per_step))
     if run.schedule == TRAINER:
-        return _from_table(config, steps, table)
+        return table_schedule(config.optim.learning_rate, steps, table)
     warmup = run.warmup_steps
     if warmup is None:
         warmup = math.ceil((run.warmup_frac or 0.0) * steps)
@@ -159,8 +165,8 @@ def full_schedule(config: Config, num_train_rows: int, table: RateTable | None =
     )
 
 
-def _from_table(config: Config, steps: int, table: RateTable | None) -> Schedule:
-    learning_rate = config.optim.learning_rate
+def table_schedule(learning_rate: float, steps: int, table: RateTable | None) -> Schedule:
+    """A schedule of ``steps`` steps whose rates are ``table``, scaled to ``learning_rate``."""
     if table is None:
         table = RateTable(rates=(), base_rate=learning_rate, unknown="not measured")
     scale = learning_rate / table.base_rate
@@ -172,6 +178,20 @@ def _from_table(config: Config, steps: int, table: RateTable | None) -> Schedule
         rates=scaled(table.rates, scale),
         peak=table.peak * scale,
         unknown=table.unknown,
+    )
+
+
+def same_rate(one: float, other: float, peak: float) -> bool:
+    """Whether two learning rates are one, as far as a float32 tensor can hold them.
+
+    Rounding to float32 changes a number by at most 2**-24 = 6e-8 of it; schedulers that multiply
+    their last rate do so at every step. 1e-6 leaves room for that and is far below what one step
+    too many changes in a warm-up. Near 0 the difference counts against ``peak``.
+    """
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    return one == other or abs(one - other) <= max(
+        RATE_TOLERANCE * max(abs(one), abs(other)), 1e-12 * peak
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from pilot.engines import seeds
+from pilot.engines.hf.used_rates import number
 from pilot.own_rates import OwnRates
 
 # A longer run is planned as far as this goes: 10 s of stepping (20 us a step), 32 MB.
@@ -50,7 +51,7 @@ class TwinOptimizer(torch.optim.Optimizer):
     @property
     def rates(self) -> list[float]:
         """The rate of every group."""
-        return [float(group["lr"]) for group in self.param_groups]
+        return [number(group["lr"]) for group in self.param_groups]
 
 
 def planned_rates(trainer: Any, max_steps: int) -> Sequence[float]:
@@ -93,8 +94,8 @@ def measure_rates(trainer: Any, optimizer: Any, done: int, max_steps: int) -> Ow
         max_steps: steps of the full run.
     """
     groups = optimizer.param_groups
-    still = [float(group["lr"]) for group in groups]
-    decays = tuple(float(group.get("weight_decay") or 0.0) for group in groups)
+    still = [number(group["lr"]) for group in groups]
+    options = tuple(_options(group) for group in groups)
     count = max(1, min(max_steps + 1 - done, _MAX_STEPS, _MAX_VALUES // max(1, len(groups))))
     scheduler, unknown, raises = trainer.lr_scheduler, "", ""
     rows = [still] * count
@@ -115,8 +116,19 @@ def measure_rates(trainer: Any, optimizer: Any, done: int, max_steps: int) -> Ow
             seeds.set_random_state(state)
     rates = np.array(rows, dtype=np.float64).T
     return OwnRates(
-        first_step=done + 1, rates=rates, weight_decays=decays, unknown=unknown, raises=raises
+        first_step=done + 1, rates=rates, options=options, unknown=unknown, raises=raises
     )
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    """The plain values of a parameter group but its rate, as JSON holds them."""
+    found: dict[str, Any] = {}
+    for key, value in group.items():
+        items = value if isinstance(value, (list, tuple)) else [value]
+        plain = all(item is None or isinstance(item, (bool, int, float, str)) for item in items)
+        if key not in ("params", "param_names", "lr", "initial_lr") and plain:
+            found[str(key)] = list(items) if isinstance(value, (list, tuple)) else value
+    return found
 
 
 def _step_through(
@@ -150,7 +162,7 @@ def _step_through(
 
 
 def _twin(trainer: Any, scheduler: Any, optimizer: Any) -> tuple[Any, TwinOptimizer]:
-    """A copy of ``scheduler`` on a twin of ``optimizer``; model, data and Trainer are not copied."""
+    """A copy of ``scheduler`` on a twin of ``optimizer``; the Trainer's parts stay."""
     dummy = _twin_of(optimizer)
     memo: dict[int, Any] = {id(value): value for value in (trainer, *vars(trainer).values())}
     own = list(_parts(scheduler))
