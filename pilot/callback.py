@@ -19,7 +19,7 @@ from transformers import Trainer, TrainerCallback
 
 from pilot.engines.base import Observer
 from pilot.engines.guard import is_out_of_memory
-from pilot.engines.hf.describe import describe, write_folder
+from pilot.engines.hf.describe import describe, earlier_schedule, write_folder
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import validate_all
 from pilot.engines.recorder import Recorder
@@ -64,7 +64,8 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
             raise FolderError(
                 self.root, "holds the records of another run", remedy="give a new out_dir"
             )
-        run = describe(trainer, self.name, state.max_steps)
+        planned = earlier_schedule(self.root, state.max_steps)
+        run = describe(trainer, self.name, state.max_steps, planned)
         self._arm, self._run, self._attempt = folder, run, attempt
         self._observer = Observer()  # other processes take their part in sums and validations
         if state.is_world_process_zero:

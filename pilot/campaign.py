@@ -26,6 +26,7 @@ from pilot.jsonl import write_json, write_text
 from pilot.launchers import local
 from pilot.launchers.processes import run_process
 from pilot.locks import hold
+from pilot.own_rates import rate_table
 from pilot.plan import Plan, make_plan, read_plan
 from pilot.recipe import RecipeHandle, find_recipe_file
 from pilot.report.terminal import Terminal, make_terminal
@@ -152,7 +153,13 @@ def _plan(
         return plan
     fingerprint = _fingerprint(folder, config)
     floor = _stored_floor(config, fingerprint, survey, cwd)
-    plan = make_plan(config, survey, warnings=notes, has_noise_floor=floor is not None)
+    plan = make_plan(
+        config,
+        survey,
+        warnings=notes,
+        has_noise_floor=floor is not None,
+        own_rates=rate_table(folder.own_rates, survey, config.optim.learning_rate),
+    )
     _refuse_full_disk(folder, config, plan)
     _write_order(folder, config, survey, plan)
     write_json(folder.fingerprint, fingerprint)

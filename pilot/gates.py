@@ -102,3 +102,4 @@ class Gates(Section):
     events: PlainGate
     invariance: OptionalGate
     resume: OptionalGate
+    schedule: OptionalGate = Field(default_factory=OptionalGate)  # folders of before it are judged

@@ -26,7 +26,7 @@ from pilot.folder import BASELINE, Job
 from pilot.jsonl import from_json
 from pilot.plan_notes import not_measured, plan_warnings
 from pilot.refusals import refusals
-from pilot.schedule import Schedule, full_schedule
+from pilot.schedule import TRAINER, RateTable, Schedule, full_schedule
 from pilot.segments import Segment, make_segments
 
 BEFORE, WARMUP_END, MID_PEAK, PEAK_END = "before", "warmup_end", "mid_peak", "peak_end"
@@ -89,6 +89,7 @@ def make_plan(
     *,
     warnings: tuple[str, ...] = (),
     has_noise_floor: bool = False,
+    own_rates: RateTable | None = None,
 ) -> Plan:
     """Plan the pilot of ``config``.
 
@@ -98,12 +99,14 @@ def make_plan(
             ``validation_rows`` and ``failure``.
         warnings: what the configuration's author should know; printed with the plan.
         has_noise_floor: a stored one replaces the replicas.
+        own_rates: the rates of ``full_run.schedule: trainer``, as the survey measured them.
 
     Raises:
         PlanRefused: with every reason and its numbers.
     """
-    shape = _shape(config, survey)
+    shape = _shape(config, survey, own_rates)
     schedule, start, stop, cooldown = shape.schedule, shape.start, shape.stop, shape.cooldown
+    extension = min(config.pilot.max_extension_steps, schedule.last_planned - stop)
     num_steps, at_once = stop - start + cooldown, int(survey.get("num_parallel") or 1)
     validations = _validations(schedule, start, stop, cooldown)
     arm_secs = _arm_secs(survey, num_steps, len(validations))
@@ -119,7 +122,7 @@ def make_plan(
         raise PlanRefused(reasons)
     return Plan(
         recipe=str(config.recipe["name"]),
-        schedule=schedule,
+        schedule=schedule.up_to(stop + extension + 1),
         start_step=start,
         stop_step=stop,
         pilot_steps=stop - start,
@@ -141,7 +144,7 @@ def make_plan(
         expected_secs=wall_secs(arm_secs, arms, at_once),
         not_measured=not_measured(config, survey),
         warnings=(*warnings, *plan_warnings(config, survey, start, arms)),
-        extension_steps=min(config.pilot.max_extension_steps, schedule.schedule_steps - stop),
+        extension_steps=extension,
     )
 
 
@@ -156,13 +159,23 @@ class _Shape:
     cooldown: int
 
 
-def _shape(config: Config, survey: Mapping[str, Any]) -> _Shape:
-    schedule = full_schedule(config, int(survey["num_train_rows"]))
+def _shape(config: Config, survey: Mapping[str, Any], own_rates: RateTable | None) -> _Shape:
+    schedule = full_schedule(config, int(survey["num_train_rows"]), own_rates)
+    if schedule.kind == TRAINER and not schedule.peak > 0.0:
+        raise PlanRefused([_no_rates(schedule, survey)])
     start = config.full_run.start_step
     stop, num_peak = _stop_step(schedule, start, config.pilot.min_peak_steps)
     cooled = _cooled(schedule, stop == schedule.schedule_steps, stop)
     cooldown = 0 if cooled else config.pilot.cooldown_steps
     return _Shape(schedule=schedule, start=start, stop=stop, num_peak=num_peak, cooldown=cooldown)
+
+
+def _no_rates(schedule: Schedule, survey: Mapping[str, Any]) -> str:
+    """Why the Trainer's own rates give no plan."""
+    if schedule.rates:
+        return "full_run.schedule = trainer, and the Trainer's own rate is 0 at every step"
+    reason = survey.get("failure") or schedule.unknown
+    return f"full_run.schedule = trainer, and the Trainer's own rates are not known: {reason}"
 
 
 def baseline_job(plan: Plan, module_path: str) -> Job:
@@ -194,25 +207,25 @@ def read_plan(data: Mapping[str, Any]) -> Plan:
 def _stop_step(schedule: Schedule, start: int, min_peak_steps: int) -> tuple[int, int]:
     """The last step of the pilot and how many peak steps it has: ``min_peak_steps``, or all."""
     num_peak = 0
-    for step in range(start + 1, schedule.schedule_steps + 1):
+    for step in range(start + 1, schedule.last_planned + 1):
         if schedule.is_peak(step):
             num_peak += 1
             if num_peak == min_peak_steps:
                 return step, num_peak
         elif num_peak:
             return _after_short_peak(schedule, step, min_peak_steps), num_peak
-    return schedule.schedule_steps, num_peak
+    return schedule.last_planned, num_peak
 
 
 def _after_short_peak(schedule: Schedule, step: int, min_peak_steps: int) -> int:
     """The stop where the peak is shorter than asked for: its end, or the whole of a short run."""
-    short = schedule.schedule_steps <= schedule.warmup_steps + min_peak_steps
-    return schedule.schedule_steps if short else step - 1
+    short = schedule.last_planned <= schedule.warmup_steps + min_peak_steps
+    return schedule.last_planned if short else step - 1
 
 
 def _cooled(schedule: Schedule, whole: bool, stop: int) -> bool:
     """Whether the full run ends within the pilot, at a rate that has gone down by itself."""
-    return whole and schedule.factor_at(stop + 1) <= _COOL_FRAC
+    return whole and schedule.knows(stop + 1) and schedule.factor_at(stop + 1) <= _COOL_FRAC
 
 
 def _validations(schedule: Schedule, start: int, stop: int, cooldown: int) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pilot.arms.price import PlannedArm
 from pilot.config import Config
+from pilot.own_rates import SURVEYED
 
 # Objectives whose loss the gate `progress` judges.
 _JUDGED = ("lm", "regression")
@@ -26,10 +27,32 @@ def plan_warnings(
             f"the recipe builds weights in {', '.join(built)}; precision={config.precision} "
             f"trains them in {dtype}"
         )
+    lines.extend(_rate_warnings(config, survey))
     judged = survey.get("objective") in (None, *_JUDGED)
     if judged and not any(arm.is_reference and not arm.left_out for arm in arms):
         lines.append("no arm of a lower learning rate: the gate progress cannot be judged")
     return tuple(lines)
+
+
+def _rate_warnings(config: Config, survey: Mapping[str, Any]) -> list[str]:
+    """Where the optimizer's own rates are not what ``optim.learning_rate`` seems to say."""
+    facts = survey.get(SURVEYED) or {}
+    peaks, named = facts.get("peaks") or (), config.optim.learning_rate
+    lines = []
+    if peaks and peaks[0] and abs(peaks[0] - named) > 1e-6 * named:
+        lines.append(
+            f"the optimizer's highest rate is {peaks[0]:.6g}, optim.learning_rate is {named:.6g}: "
+            "the Trainer's optimizer or scheduler has its own; an arm of the learning rate scales "
+            "all its rates"
+        )
+    if facts.get("raises"):
+        lines.append(f"the full run will break: {facts['raises']}")
+    if not facts.get("proportional", True):
+        lines.append(
+            f"the {facts['num_groups']} parameter groups follow different schedules: plan and "
+            "records show the first one's rate"
+        )
+    return lines
 
 
 def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
@@ -40,6 +63,9 @@ def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
         "alignment and masking of labels, overlap of train and validation data, level of the loss: "
         "no experiment checks them in this version",
     ]
+    unknown = str((survey.get(SURVEYED) or {}).get("unknown") or "")
+    if unknown:
+        missing.append(f"the learning rates of the full run: {unknown}")
     if survey.get("failure"):
         missing.append(f"expected time: {survey['failure']}")
     missing.extend(f"check {name}: skipped by checks.skip" for name in config.checks.skip)

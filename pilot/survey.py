@@ -24,13 +24,15 @@ from pilot.engines.base import Engine, Observer, Program, StepRequest, Workload
 from pilot.engines.choose import open_workload
 from pilot.engines.precision import pick_device
 from pilot.entry import run_guarded
-from pilot.errors import PilotError, RecipeFailure, UsageError
+from pilot.errors import ConfigError, Mistake, PilotError, RecipeFailure, UsageError
 from pilot.folder import PilotFolder, read_json
 from pilot.jsonl import write_json
 from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of_each
 from pilot.memory import memory_limit_bytes, peak_memory_bytes
+from pilot.own_rates import SURVEYED, OwnRates, write_own_rates
 from pilot.recipe import RowFacts
 from pilot.records import Outcome
+from pilot.schedule import TRAINER, full_schedule, same_rate
 
 _TIMED_STEPS = 3
 _MAX_DRAWS = 200_000  # of the user's own loader: two epochs, or more than a pilot needs
@@ -63,6 +65,10 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     if own is not None:
         np.save(folder.own_order, own, allow_pickle=False)
     model_facts = _measure_model(workload, config, rows_only)
+    rates = model_facts.pop(SURVEYED)
+    if rates is not None:
+        require_planned(rates, config, len(facts))
+        write_own_rates(folder.own_rates, rates)
     if not rows_only:
         at_once = _fitting(config, at_once, device)
     threads = threads_of_each(
@@ -75,6 +81,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         "primary_validation": next(iter(workload.validation_rows), None),
         "objective": str(config.recipe.get("objective", "lm")),
         **model_facts,
+        SURVEYED: rates.facts() if rates is not None else None,
         "label_audit": workload.audit(model_facts["vocab_size"], model_facts["max_positions"]),
         "num_threads": torch.get_num_threads(),
         "num_threads_per_arm": threads,
@@ -136,6 +143,7 @@ def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[
         "device": str(pick_device(config.engine.device)),
         "timing": {},
         "failure": None,
+        SURVEYED: None,
     }
     if rows_only:
         return {**found, "failure": "the survey was killed while it measured the model"}
@@ -155,6 +163,7 @@ def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
     start_secs = time.perf_counter() - started
     found.update(sizes(engine.model))
     found["built_dtypes"] = list(engine.built_dtypes)
+    found[SURVEYED] = engine.own_rates()
     steps = []
     for _ in range(_TIMED_STEPS):
         begun = time.perf_counter()
@@ -168,6 +177,30 @@ def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
     }
     found["checkpoint_bytes"] = tensor_bytes(engine.snapshot())
     return Outcome(status=Outcome.COMPLETED, last_step=engine.step)
+
+
+def require_planned(rates: OwnRates, config: Config, num_rows: int) -> None:
+    """The rates that the user's scheduler plans are those of ``full_run``, where it has a formula.
+
+    Raises:
+        ConfigError: with the first step that differs.
+    """
+    schedule = full_schedule(config, num_rows)
+    if schedule.kind == TRAINER:
+        return
+    remedy = "full_run.schedule=trainer takes the Trainer's own rates"
+    if rates.unknown:
+        line = f"{schedule.kind}, and {rates.unknown}"
+        rule = "the full run's rates must be known"
+        raise ConfigError([Mistake(key="full_run.schedule", value=line, rule=rule, remedy=remedy)])
+    for step, rate in enumerate(rates.first_group[: schedule.schedule_steps], rates.first_step):
+        planned = schedule.learning_rate_at(step)
+        if not same_rate(rate, planned, schedule.learning_rate):
+            line = f"the rate of step {step} is {planned:.9g}, the Trainer's is {rate:.9g}"
+            rule = "must describe the rates of the Trainer's optimizer and scheduler"
+            raise ConfigError(
+                [Mistake(key="full_run.schedule", value=line, rule=rule, remedy=remedy)]
+            )
 
 
 def sizes(model: torch.nn.Module) -> dict[str, Any]:

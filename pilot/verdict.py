@@ -158,10 +158,11 @@ def _first_failure(gate: GateResult) -> int | None:
 
 
 # What explains most comes first: illegal labels explain an exception, an exception explains missing
-# steps, a non-finite value explains a bad validation.
+# steps, a wrong rate explains a non-finite value, and that a bad validation.
 _PRIORITY = (
     "labels",
     "outcome",
+    "schedule",
     "finite",
     "movement",
     "invariance",

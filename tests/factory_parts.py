@@ -32,6 +32,7 @@ GATE_DEFAULTS: dict[str, Any] = {
     "events": {"need": "required"},
     "invariance": {"need": "optional"},
     "resume": {"need": "optional"},
+    "schedule": {"need": "optional"},
 }
 
 

@@ -175,7 +175,8 @@ def with_another(
     view: PilotView, name: str, variable: str, value: str, final: float, order: int
 ) -> PilotView:
     """The view with one more completed arm that ends at the validation loss ``final``."""
-    donor = build_view(lower={"final": final}).arms[LOWER]
+    rate = float(value) if variable == RATE else view.plan.schedule.learning_rate
+    donor = build_view(lower={"final": final, "learning_rate": rate}).arms[LOWER]
     title = name.replace("_", " ")
     job = dataclasses.replace(
         donor.job, arm=name, title=title, variable=variable, value=value, order=order

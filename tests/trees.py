@@ -20,6 +20,7 @@ _GATES = [
     "events",
     "invariance",
     "resume",
+    "schedule",
 ]
 
 _TREE: dict[str, Any] = {

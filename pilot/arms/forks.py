@@ -13,7 +13,7 @@ from pilot.arms.specs import CLIP, RATE
 from pilot.config import Config
 from pilot.folder import Job
 from pilot.records import StepRecord
-from pilot.schedule import full_schedule
+from pilot.schedule import TRAINER, full_schedule
 from pilot.segments import cooldown_rate
 
 # Norms this near to a limit, relatively, may be clipped or not: torch computes the factor in fp32.
@@ -40,6 +40,8 @@ def first_difference(
         return first
     if job.variable == CLIP:
         return _first_clip(baseline.optim.max_grad_norm, arm.optim.max_grad_norm, records)
+    if TRAINER in (baseline.full_run.schedule, arm.full_run.schedule) and job.variable != CLIP:
+        return first  # what its own scheduler plans, only its process knows
     if job.variable == RATE or job.variable.startswith("full_run."):
         return _first_rate(job, baseline, arm, num_rows)
     return first

@@ -16,6 +16,7 @@ from pilot.checks import (
     outcome,
     paired_loss,
     progress,
+    schedule,
     validation,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "outcome",
     "paired_loss",
     "progress",
+    "schedule",
     "validation",
 ]

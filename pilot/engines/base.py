@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+    from pilot.own_rates import OwnRates
     from pilot.probe import Probe
     from pilot.recipe import RowFacts
 
@@ -175,6 +176,19 @@ class Engine(Watched, Protocol):
 
     def validation_secs(self) -> float:
         """Expected seconds of one ``request_validation``, from a small part of it."""
+        ...
+
+    def own_rates(self) -> OwnRates | None:
+        """The rates that the user's own scheduler plans; None: the program gives every rate."""
+        ...
+
+    def change_groups(
+        self, rate_scales: Sequence[float], weight_decays: Sequence[float] | None = None
+    ) -> None:
+        """Multiply the user's own rates, group by group, at every step; set weight decays.
+
+        Only where there are ``own_rates``.
+        """
         ...
 
     def snapshot(self) -> Mapping[str, Any]:

@@ -139,6 +139,14 @@ class NativeEngine:
                 self.recipe.losses(self.model, batch)
         return (time.perf_counter() - begun) * -(-total // size)
 
+    def own_rates(self) -> None:
+        """None: this loop uses the rates that it is given."""
+
+    def change_groups(
+        self, rate_scales: Sequence[float], weight_decays: Sequence[float] | None = None
+    ) -> None:
+        """Nothing: optimizer and rates are built from this arm's own configuration."""
+
     def snapshot(self) -> dict[str, Any]:
         """The exact state: trainable tensors and buffers, optimizer, scaler, random states, step.
 

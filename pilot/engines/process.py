@@ -27,6 +27,7 @@ from pilot.engines.extension import extend
 from pilot.engines.fork_check import ForkRefused, check_fork, forget_fork
 from pilot.engines.guard import guard
 from pilot.engines.recorder import Recorder
+from pilot.engines.settle import base_table, settle_rates
 from pilot.engines.starting import measure_start, require_same_rows, take_up
 from pilot.entry import run_guarded
 from pilot.errors import RecipeFailure
@@ -99,7 +100,7 @@ def _attempt(
             folder=folder,
             job=job,
             config=config,
-            schedule=full_schedule(config, num_rows),
+            schedule=full_schedule(config, num_rows, base_table(pilot_folder)),
             plan=read_plan(read_json(pilot_folder.plan)),
             engine=engine,
             recorder=recorder,
@@ -118,6 +119,10 @@ def _attempt(
 def _program(arm: RunningArm, goes_on: bool) -> Program:
     """Everything that the arm does, step by step, and how it ended."""
     root = arm.folder.root.parent.parent
+    settled = settle_rates(arm, goes_on)
+    if isinstance(settled, Outcome):
+        return settled
+    arm = settled
     if not goes_on:
         measure_start(arm, PilotFolder(root))
     engine, job, recorder = arm.engine, arm.job, arm.recorder

@@ -23,10 +23,12 @@ from pilot.engines.hf import state as states
 from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.driver import Driver, LoopEnd
 from pilot.engines.hf.failure import failure_of
+from pilot.engines.hf.rates import measure_rates
 from pilot.engines.hf.rows import Rows, length_of
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import expected_secs, validate_all
 from pilot.errors import PilotError, RecipeFailure
+from pilot.own_rates import OwnRates
 from pilot.probe import Probe
 from pilot.records import Outcome, StepRecord, ValidationRecord
 
@@ -246,6 +248,19 @@ class TransformersEngine:
         """Expected seconds of one validation of all sets, from a few of its rows."""
         return expected_secs(self.trainer, self.config.pilot.validation_rows)
 
+    def own_rates(self) -> OwnRates | None:
+        """The rates that the Trainer's scheduler plans from here to the full run's end."""
+        done, last = self.step, int(self.trainer.state.max_steps)
+        return measure_rates(self.trainer, self.optimizer, done, max(last, done))
+
+    def change_groups(
+        self, rate_scales: Sequence[float], weight_decays: Sequence[float] | None = None
+    ) -> None:
+        """Multiply the rate of each parameter group at every step; set their weight decays."""
+        self.tap.rates.scales = tuple(rate_scales)
+        for group, decay in zip(self.optimizer.param_groups, weight_decays or (), strict=False):
+            group["weight_decay"] = decay
+
     def snapshot(self) -> dict[str, Any]:
         """The exact state: weights, optimizer, schedule, random states, place in the data."""
         self.flush()
@@ -266,6 +281,7 @@ class TransformersEngine:
         size = self.trainer.args.per_device_train_batch_size
         batches = [rows[i : i + size] for i in range(0, len(rows), size)]
         rate = float(self.optimizer.param_groups[0].get("initial_lr", 0.0))
+        rate *= (self.tap.rates.scales or (1.0,))[0]
         self.tap.forced_rate = rate  # a warm-up's first step would not move
         train_rows(self.tap, self._loader, batches)
         self.tap.forced_rate = None

@@ -21,7 +21,8 @@ def test_every_file_of_a_check_is_registered() -> None:
     names = [info.name for info in all_checks()]
     assert names == [
         "clipping", "coverage", "determinism", "early_damage", "events", "finite", "labels",
-        "memory", "movement", "order", "outcome", "paired_loss", "progress", "validation",
+        "memory", "movement", "order", "outcome", "paired_loss", "progress", "schedule",
+        "validation",
     ]  # fmt: skip
     assert list(pilot.checks.__all__) == names
 

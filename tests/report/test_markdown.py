@@ -19,7 +19,7 @@ def report(**parts: object) -> str:
 def test_the_first_lines_carry_everything() -> None:
     lines = report().splitlines()
     assert lines[:2] == ["# GO", ""]
-    assert lines[2].startswith("9 gates passed; held_out 3 before step 1, 2 after")
+    assert lines[2].startswith("10 gates passed; held_out 3 before step 1, 2 after")
     assert lines[4].startswith("**Next:** start the full run") and lines[3] == lines[5] == ""
 
 

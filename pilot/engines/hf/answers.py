@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pilot.engines.hf.keys import TRAINER_SCHEDULE, is_same
+from pilot.engines.hf.keys import is_same
 from pilot.engines.hf.named import plain
 from pilot.engines.hf.rows import inner_batch_sampler
-from pilot.schedule import Schedule
+from pilot.schedule import TRAINER, Schedule
 
 # By the names of a Trainer's class and those it is made from.
 _RL = re.compile(r"GRPO|RLOO|PPO|OnlineDPO|XPO|NashMD|A2PO|GMPO|SDPO")
@@ -86,7 +86,7 @@ def schedule_of(trainer: Any, rates: Sequence[float], warmup_steps: int) -> dict
                 "min_learning_rate_frac": formula.min_learning_rate_frac,
                 "decay_frac": formula.decay_frac,
             }
-    return {"schedule": TRAINER_SCHEDULE, "min_learning_rate_frac": 0.0, "decay_frac": 0.1}
+    return {"schedule": TRAINER, "min_learning_rate_frac": 0.0, "decay_frac": 0.1}
 
 
 def warmup_of(args: Any, max_steps: int) -> int:

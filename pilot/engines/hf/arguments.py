@@ -7,8 +7,7 @@ training argument, so an arm changes one.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pilot.arms.specs import node_at
@@ -19,14 +18,14 @@ from pilot.engines.hf.keys import (
     ARGUMENTS,
     LENGTH,
     SHAPE,
-    TRAINER_SCHEDULE,
     WARMUP,
     changed_keys,
     is_answer,
     is_same,
 )
+from pilot.engines.hf.rates import planned_rates
 from pilot.gates import Gates
-from pilot.schedule import full_schedule
+from pilot.schedule import TRAINER, full_schedule
 
 
 def changes_of(config: Config) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def _run_changes(config: Config, changed: set[str]) -> dict[str, Any]:
 
 
 def _changes_shape(config: Config, changed: set[str]) -> bool:
-    if config.full_run.schedule == TRAINER_SCHEDULE:
+    if config.full_run.schedule == TRAINER:
         return False  # whatever the Trainer's own scheduler makes of it
     own = str((config.engine.answers or {}).get("lr_scheduler_type"))
     starts_warm = own == "constant" and bool(changed & set(WARMUP))
@@ -117,7 +116,7 @@ _SCHEDULES: Mapping[str, str] = {
 def tree_of(trainer: Any, name: str, max_steps: int) -> dict[str, Any]:
     """A whole configuration that describes ``trainer``: pilot's defaults, the Trainer's numbers.
 
-    A scheduler without a formula of ours is taken as constant; ``disagreements`` says so.
+    A scheduler without a formula of ours has the rates that are measured on it.
     """
     args, found = trainer.args, settings_of(trainer)
     kind = _SCHEDULES.get(str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)))
@@ -130,7 +129,7 @@ def tree_of(trainer: Any, name: str, max_steps: int) -> dict[str, Any]:
         "full_run": {
             "schedule_steps": max_steps,
             "warmup_steps": min(warmup_of(args, max_steps), max_steps),
-            "schedule": kind or "constant",
+            "schedule": kind or TRAINER,
         },
         "optim": found["optim"],
         "batch": found["batch"],
@@ -169,13 +168,14 @@ def disagreements(
             f"full_run has {schedule.schedule_steps} steps, the Trainer trains {max_steps}"
         )
         return lines
-    if schedule.kind == TRAINER_SCHEDULE:
-        return lines
+    if schedule.kind == TRAINER:
+        return lines  # its rates are whatever the Trainer's scheduler says
     for step, rate in enumerate(planned_rates(trainer, max_steps), start=1):
         if not is_same(rate, schedule.learning_rate_at(step)):
             lines.append(
                 f"the learning rate of step {step} is {schedule.learning_rate_at(step):.9g} by "
-                f"full_run, {rate:.9g} by the Trainer's scheduler"
+                f"full_run, {rate:.9g} by the Trainer's scheduler "
+                "(full_run.schedule=trainer takes the Trainer's own rates)"
             )
             break
     return lines
@@ -192,24 +192,3 @@ def _differing(trainer: Any, own: Mapping[str, Any], config: Config) -> list[str
         if key != "pilot.data_seed" and not is_answer(wanted, theirs):
             lines.append(f"{key} is {wanted}, the Trainer's {name} is {theirs}")
     return lines
-
-
-def planned_rates(trainer: Any, max_steps: int) -> Sequence[float]:
-    """The learning rates of the Trainer's own scheduler, stepped once per optimizer step.
-
-    Empty where the user gave the scheduler: it is theirs, with its own state.
-    """
-    import torch
-
-    if trainer.lr_scheduler is not None:
-        return ()
-    dummy = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=trainer.args.learning_rate)
-    twin = copy.copy(trainer)
-    twin.optimizer, twin.lr_scheduler = dummy, None
-    scheduler = twin.create_scheduler(num_training_steps=max_steps, optimizer=dummy)
-    rates = []
-    for _ in range(max_steps):
-        rates.append(float(dummy.param_groups[0]["lr"]))
-        dummy.step()
-        scheduler.step()
-    return rates

@@ -20,9 +20,9 @@ from pilot.engines.hf.answers import (
     settings_of,
     warmup_of,
 )
-from pilot.engines.hf.arguments import planned_rates
 from pilot.engines.hf.build import Built, build_trainer, require_transformers
 from pilot.engines.hf.named import argument_table, plain
+from pilot.engines.hf.rates import planned_rates
 from pilot.entry import run_guarded
 from pilot.errors import ConfigError, Mistake, PilotError, UsageError
 from pilot.folder import read_json

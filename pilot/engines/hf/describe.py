@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,14 @@ import yaml
 
 from pilot.config import Config, validate
 from pilot.engines.hf.arguments import tree_of
+from pilot.engines.hf.rates import measure_rates, planned_rates
 from pilot.engines.hf.workload import TrainerWorkload
-from pilot.folder import BASELINE, ArmFolder, PilotFolder
+from pilot.folder import BASELINE, ArmFolder, PilotFolder, read_json
 from pilot.jsonl import write_json, write_text
-from pilot.plan import RUN_END, Plan, baseline_job, make_plan
+from pilot.own_rates import SURVEYED
+from pilot.plan import RUN_END, Plan, baseline_job, make_plan, read_plan
 from pilot.recipe import RowFacts
+from pilot.schedule import TRAINER, RateTable, Schedule, full_schedule, same_rate
 from pilot.segments import make_segments
 from pilot.survey import sizes, write_rows
 
@@ -30,9 +35,25 @@ class DescribedRun:
     facts: list[RowFacts]
 
 
-def describe(trainer: Any, name: str, max_steps: int) -> DescribedRun:
-    """The run as a pilot of which the baseline is the whole."""
-    config = validate(tree_of(trainer, name, max_steps))
+def describe(
+    trainer: Any, name: str, max_steps: int, planned: Schedule | None = None
+) -> DescribedRun:
+    """The run as a pilot of which the baseline is the whole.
+
+    Its rates are those that the Trainer's own scheduler plans; where they are not one of pilot's
+    formulas, its schedule is a table of them.
+
+    Args:
+        trainer: a Trainer whose loop is about to begin.
+        name: the name of the run.
+        max_steps: its optimizer steps.
+        planned: what an earlier attempt of the same run planned; it stays the plan.
+    """
+    tree = tree_of(trainer, name, max_steps)
+    own, table = _own_rates(trainer, max_steps, float(trainer.args.learning_rate), planned)
+    if not _has_formula(validate(tree), table):
+        tree["full_run"]["schedule"] = TRAINER
+    config = validate(tree)
     workload = TrainerWorkload(trainer, config, {})
     facts = workload.facts() if workload.num_rows else []
     model = trainer.accelerator.unwrap_model(trainer.model)
@@ -48,9 +69,64 @@ def describe(trainer: Any, name: str, max_steps: int) -> DescribedRun:
         "timing": {},
         "failure": None,
         "label_audit": [],
+        SURVEYED: own,
     }
-    plan = _whole_run(make_plan(config, survey))
+    plan = _whole_run(make_plan(config, survey, own_rates=table))
     return DescribedRun(config=config, plan=plan, survey=survey, facts=facts)
+
+
+def earlier_schedule(root: Path, max_steps: int) -> Schedule | None:
+    """What an earlier attempt in ``root`` planned, if it is of a run of the same length."""
+    path = PilotFolder(root).plan
+    if not path.is_file():
+        return None
+    schedule = read_plan(read_json(path)).schedule
+    return schedule if schedule.schedule_steps == max_steps else None
+
+
+def _own_rates(
+    trainer: Any, max_steps: int, named: float, planned: Schedule | None
+) -> tuple[dict[str, Any], RateTable]:
+    """Facts of the planned rates, and their table from step 1 on.
+
+    A resumed run's scheduler only tells what is to come. What came before is the earlier attempt's
+    plan, or what a scheduler that the Trainer makes by itself would have begun with.
+    """
+    optimizer = trainer.optimizer
+    while hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    done = int(trainer.state.global_step)
+    own = measure_rates(trainer, optimizer, done, max_steps)
+    table = own.table(named)
+    if done and not own.unknown:
+        before: Sequence[float] = ()
+        if planned is not None and planned.knows(1):
+            before = [
+                planned.learning_rate_at(s) if planned.knows(s) else math.nan
+                for s in range(1, planned.last_planned + 1)
+            ]
+        elif getattr(trainer, "_created_lr_scheduler", False):
+            before = planned_rates(_unbegun(trainer), max_steps)
+        table = dataclasses.replace(table, rates=(*before, *table.rates[len(before) :]))
+    return own.facts(), table
+
+
+def _unbegun(trainer: Any) -> Any:
+    """The Trainer as it was before its scheduler was made."""
+    twin = copy.copy(trainer)
+    twin.lr_scheduler = None
+    return twin
+
+
+def _has_formula(config: Config, table: RateTable) -> bool:
+    """Whether the table is what the configuration's formula gives, at every known step."""
+    schedule = full_schedule(config, 1, table)
+    if schedule.kind == TRAINER or table.unknown:
+        return False
+    return all(
+        math.isnan(rate) or same_rate(rate, schedule.learning_rate_at(step), schedule.learning_rate)
+        for step, rate in enumerate(table.rates[: schedule.schedule_steps], start=1)
+    )
 
 
 def write_folder(run: DescribedRun, root: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 from pilot.arms.specs import ABSENT, node_at
 
 SAME = 1e-12  # relative: two ways to write one float
-TRAINER_SCHEDULE = "trainer"  # the rates of the Trainer's own scheduler: no formula of ours
 
 # Key of ours -> the training argument with the same meaning.
 ARGUMENTS: Mapping[str, str] = {

@@ -7,7 +7,8 @@ Where each number comes from (the events of one step, in order):
   hides a NaN behind the losses before it (``logging_nan_inf_filter``);
 * the gradient norm: inside ``accelerator.clip_grad_norm_``, unscaled and before clipping. At
   ``on_pre_optimizer_step`` gradients are clipped already;
-* the learning rate: the optimizer's own at ``on_pre_optimizer_step``, whoever set it;
+* the learning rate: the optimizer's own (its first parameter group's) when ``step`` is called,
+  whoever set it;
 * the update: the weights after ``optimizer.step``, with those of the step before.
 """
 
@@ -30,6 +31,7 @@ from pilot.engines.hf.rows import (
     inner_batch_sampler,
     record_batches,
 )
+from pilot.engines.hf.used_rates import UsedRates
 from pilot.memory import peak_memory_bytes
 from pilot.probe import Probe, StepFacts
 from pilot.records import Resource, StepRecord
@@ -57,6 +59,7 @@ class Tap:
         self.probe = Probe(self.model)
         self.step = 0
         self.forced_rate: float | None = None
+        self.rates = UsedRates()
         self.on_error: Callable[[BaseException], None] = _nothing
         self.step_batches: list[Rows] = []
         self.place = "build"
@@ -65,7 +68,6 @@ class Tap:
         self._drawn = BatchList()
         self._counts = torch.zeros(3, dtype=torch.float64)
         self._measured = False
-        self._rate = 0.0
         self._scale: float | None = None
         self._late: Resource | None = None
         self._step_started = time.perf_counter()
@@ -187,10 +189,7 @@ class Tap:
         """Gradients are clipped, the optimizer is about to step: what rate does it use?"""
         self.place = "optimizer"
         self._measure()  # a loop that clips by itself, or not at all
-        if self.forced_rate is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.forced_rate
-        self._rate = float(self.optimizer.param_groups[0]["lr"])
+        self.rates.begin(self.optimizer, self.forced_rate)
         scaler = self.trainer.accelerator.scaler
         self._scale = float(scaler.get_scale()) if scaler is not None else None
         self.flush()
@@ -203,7 +202,7 @@ class Tap:
         self.probe.loss_sum, self._counts = over_ranks(self.probe.loss_sum, self._counts)
         facts = StepFacts(
             step=self.step + 1,
-            learning_rate=self._rate,
+            learning_rate=self.rates.end(),
             num_supervised_tokens=0,
             num_tokens=0,
             row_ids=rows,

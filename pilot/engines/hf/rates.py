@@ -1,0 +1,255 @@
+"""Which learning rates a Trainer's own scheduler plans: measured on a twin, before the run.
+
+The twin is a copy of the scheduler on an optimizer of its own with the same parameter groups, and
+is stepped once per optimizer step. The user's scheduler and optimizer are never moved. What reacts
+to metrics (``ReduceLROnPlateau``, ``GreedyLR``) cannot be planned: its twin stands still, and the
+result says why.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import types
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pilot.engines import seeds
+from pilot.engines.hf.used_rates import number
+from pilot.own_rates import OwnRates
+
+# A longer run is planned as far as this goes: 10 s of stepping (20 us a step), 32 MB.
+_MAX_STEPS, _MAX_VALUES = 500_000, 4_000_000
+_BY_METRICS = ("ReduceLROnPlateau", "GreedyLR")
+
+
+class TwinOptimizer(torch.optim.Optimizer):
+    """Parameter groups like another optimizer's, over parameters of its own; never steps.
+
+    Args:
+        groups: the other optimizer's groups.
+        defaults: its defaults, which some schedulers ask for.
+    """
+
+    step_was_skipped = False  # what accelerate's wrapper of a scheduler asks for
+
+    def __init__(self, groups: Sequence[dict[str, Any]], defaults: dict[str, Any]) -> None:
+        own = []
+        for group in groups:
+            values = {k: copy.deepcopy(v) for k, v in group.items() if k != "params"}
+            values["params"] = [torch.nn.Parameter(torch.zeros(1))]
+            own.append(values)
+        super().__init__(own, dict(defaults))
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Do nothing."""
+
+    @property
+    def rates(self) -> list[float]:
+        """The rate of every group."""
+        return [number(group["lr"]) for group in self.param_groups]
+
+
+def planned_rates(trainer: Any, max_steps: int) -> Sequence[float]:
+    """The learning rates of a Trainer that has not begun: those of the first parameter group.
+
+    Empty where they cannot be known yet: an optimizer that the user's own method makes, and a
+    scheduler that reacts to metrics or cannot be copied.
+    """
+    optimizer = _expected_optimizer(trainer)
+    if optimizer is None:
+        return ()
+    state = seeds.random_state()
+    try:
+        if trainer.lr_scheduler is None:
+            twin, dummy = copy.copy(trainer), _twin_of(optimizer)
+            twin.optimizer, twin.lr_scheduler = dummy, None
+            scheduler = twin.create_scheduler(num_training_steps=max_steps)
+        else:
+            scheduler, dummy = _twin(trainer, trainer.lr_scheduler, optimizer)
+        if _reacts(scheduler):
+            return ()
+        rows, _ = _step_through(trainer, scheduler, dummy, 0, max_steps)
+    except Exception:  # the run itself will tell, with its place
+        return ()
+    finally:
+        seeds.set_random_state(state)
+    return [row[0] for row in rows]
+
+
+def measure_rates(trainer: Any, optimizer: Any, done: int, max_steps: int) -> OwnRates:
+    """The rates that the Trainer's scheduler plans for the steps after ``done``.
+
+    For a Trainer whose loop is about to begin: optimizer and scheduler are there. One step more
+    than the run has is looked at: the rate that would follow its end.
+
+    Args:
+        trainer: the Trainer.
+        optimizer: its optimizer, unwrapped.
+        done: finished optimizer steps.
+        max_steps: steps of the full run.
+    """
+    groups = optimizer.param_groups
+    still = [number(group["lr"]) for group in groups]
+    options = tuple(_options(group) for group in groups)
+    count = max(1, min(max_steps + 1 - done, _MAX_STEPS, _MAX_VALUES // max(1, len(groups))))
+    scheduler, unknown, raises = trainer.lr_scheduler, "", ""
+    rows = [still] * count
+    name = type(_innermost(scheduler)).__name__
+    if _reacts(scheduler):
+        unknown = (
+            f"{name} reacts to metrics: the pilot trains at the rate before its first reaction"
+        )
+    else:
+        state = seeds.random_state()
+        try:
+            twin, dummy = _twin(trainer, scheduler, optimizer)
+            rows, raises = _step_through(trainer, twin, dummy, done, count)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"[:200]
+            unknown = f"{name} cannot be copied and looked at ({reason})"
+        finally:
+            seeds.set_random_state(state)
+    rates = np.array(rows, dtype=np.float64).T
+    return OwnRates(
+        first_step=done + 1, rates=rates, options=options, unknown=unknown, raises=raises
+    )
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    """The plain values of a parameter group but its rate, as JSON holds them."""
+    found: dict[str, Any] = {}
+    for key, value in group.items():
+        items = value if isinstance(value, (list, tuple)) else [value]
+        plain = all(item is None or isinstance(item, (bool, int, float, str)) for item in items)
+        if key not in ("params", "param_names", "lr", "initial_lr") and plain:
+            found[str(key)] = list(items) if isinstance(value, (list, tuple)) else value
+    return found
+
+
+def _step_through(
+    trainer: Any, scheduler: Any, dummy: TwinOptimizer, done: int, count: int
+) -> tuple[list[list[float]], str]:
+    """The rates of ``count`` steps, NaN after the scheduler raised, and what it raised, or ''.
+
+    A schedule may ask the Trainer's own state for the step: it is counted on, and put back.
+    """
+    rows: list[list[float]] = []
+    own, state = getattr(trainer.state, "global_step", 0), trainer.state
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for index in range(count):
+                if index:
+                    state.global_step = done + index - 1  # counted on after this
+                    scheduler.step()
+                rows.append(dummy.rates)
+    except Exception as error:
+        if not rows:
+            raise
+        after, width = done + len(rows), len(rows[0])
+        rows.extend([math.nan] * width for _ in range(count - len(rows)))
+        if after >= done + count - 1:
+            return rows, ""  # only the rate behind the run's end
+        return rows, f"the scheduler raises after step {after}: {type(error).__name__}: {error}"
+    finally:
+        state.global_step = own
+    return rows, ""
+
+
+def _twin(trainer: Any, scheduler: Any, optimizer: Any) -> tuple[Any, TwinOptimizer]:
+    """A copy of ``scheduler`` on a twin of ``optimizer``; the Trainer's parts stay."""
+    dummy = _twin_of(optimizer)
+    memo: dict[int, Any] = {id(value): value for value in (trainer, *vars(trainer).values())}
+    own = list(_parts(scheduler))
+    for item in own:
+        memo.pop(id(item), None)
+    wrapped = [*_chain(trainer.optimizer, ("optimizer",)), optimizer]
+    wrapped.extend(
+        x for item in own for x in _chain(getattr(item, "optimizer", None), ("optimizer",))
+    )
+    memo.update({id(item): dummy for item in wrapped if item is not None})
+    twin = copy.deepcopy(scheduler, memo)
+    copies: dict[int, Any] = {}
+    for item in _parts(twin):
+        functions = getattr(item, "lr_lambdas", None)
+        if isinstance(functions, list):
+            functions[:] = [_own_closure(f, copies, memo) for f in functions]
+    return twin, dummy
+
+
+def _twin_of(optimizer: Any) -> TwinOptimizer:
+    return TwinOptimizer(optimizer.param_groups, getattr(optimizer, "defaults", {}))
+
+
+def _chain(item: Any, names: Sequence[str]) -> list[Any]:
+    """``item`` and what it wraps, outermost first."""
+    found: list[Any] = []
+    while item is not None and not any(item is other for other in found):
+        found.append(item)
+        item = next((getattr(item, name) for name in names if hasattr(item, name)), None)
+    return found
+
+
+def _innermost(scheduler: Any) -> Any:
+    return _chain(scheduler, ("scheduler",))[-1] if scheduler is not None else None
+
+
+def _parts(scheduler: Any) -> Iterator[Any]:
+    """A scheduler and those that it consists of (``SequentialLR``, ``ChainedScheduler``)."""
+    for item in _chain(scheduler, ("scheduler",)):
+        yield item
+        for part in getattr(item, "_schedulers", None) or ():
+            yield from _parts(part)
+
+
+def _reacts(scheduler: Any) -> bool:
+    """Whether it wants a metric at each step: then nobody knows its rates before the run."""
+    return any(
+        cls.__name__ in _BY_METRICS for part in _parts(scheduler) for cls in type(part).__mro__
+    )
+
+
+def _own_closure(function: Any, copies: dict[int, Any], memo: dict[int, Any]) -> Any:
+    """A function with copies of what it closes over: a counter in it is the user's, not moved.
+
+    ``copies`` are the functions and cells so far: what two functions share stays shared.
+    """
+    if id(function) in copies:
+        return copies[id(function)]
+    if not isinstance(function, types.FunctionType) or not function.__closure__:
+        return function
+    cells = []
+    for cell in function.__closure__:
+        if id(cell) not in copies:
+            try:
+                copies[id(cell)] = types.CellType(copy.deepcopy(cell.cell_contents, memo))
+            except Exception:  # an empty cell, or nothing that can be copied
+                copies[id(cell)] = cell
+        cells.append(copies[id(cell)])
+    made = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__,
+        tuple(cells),
+    )  # fmt: skip
+    made.__kwdefaults__ = function.__kwdefaults__
+    copies[id(function)] = made
+    return made
+
+
+def _expected_optimizer(trainer: Any) -> Any:
+    """The optimizer as it will be, as far as a scheduler asks; None: only the loop will tell."""
+    from transformers import Trainer
+
+    if trainer.optimizer is not None:
+        return _chain(trainer.optimizer, ("optimizer",))[-1]
+    if type(trainer).create_optimizer is not Trainer.create_optimizer:
+        return None
+    given = getattr(trainer, "optimizer_cls_and_kwargs", None)
+    rate = trainer.args.learning_rate if given is None else given[1].get("lr")
+    if rate is None:
+        return None
+    return torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=rate)
