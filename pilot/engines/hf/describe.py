@@ -29,6 +29,10 @@ class DescribedRun:
     survey: Mapping[str, Any]
     facts: list[RowFacts]
 
+    def source_of(self, row: int) -> str:
+        """The source of a row, by its id."""
+        return self.facts[row].source if 0 <= row < len(self.facts) else "train"
+
 
 def describe(trainer: Any, name: str, max_steps: int) -> DescribedRun:
     """The run as a pilot of which the baseline is the whole."""

@@ -70,7 +70,7 @@ def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows
     steps: list[list[Rows]] = []
     epoch = 0
     while sampler is not None and len(steps) < num_steps:
-        loader.set_epoch(epoch)
+        set_epoch(loader, sampler, epoch)
         flat = [tuple(int(row) for row in batch) for batch in sampler]
         batches = [
             tuple(r for b in flat[i : i + world] for r in b) for i in range(0, len(flat), world)
@@ -79,8 +79,17 @@ def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows
             break
         steps += [batches[i : i + accumulate] for i in range(0, len(batches), accumulate)]
         epoch += 1
-    loader.set_epoch(0) if sampler is not None else None
+    if sampler is not None:
+        set_epoch(loader, sampler, 0)
     return steps[:num_steps]
+
+
+def set_epoch(loader: Any, batch_sampler: Any, epoch: int) -> None:
+    """Begin ``epoch``, as the Trainer does; a loader of the user's own may know no epochs."""
+    if hasattr(loader, "set_epoch"):
+        loader.set_epoch(epoch)
+    if hasattr(batch_sampler, "set_epoch"):
+        batch_sampler.set_epoch(epoch)
 
 
 def count_tokens(trainer: Any, batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:
