@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pilot.engines.hf.rows import inner_batch_sampler
+from pilot.engines.hf.rows import inner_batch_sampler, untouched
 from pilot.engines.validation import pick_rows
 from pilot.errors import UsageError
 
@@ -137,7 +137,8 @@ def why_not(loader: Any, num_rows: int) -> str:
     sampler = getattr(inner_batch_sampler(loader), "sampler", None)
     if sampler is None:
         return "its loader draws whole batches by a sampler of its own"
-    rows = [int(row) for row in sampler]
+    with untouched(loader):
+        rows = [int(row) for row in sampler]
     if len(rows) != num_rows or len(set(rows)) != num_rows:
         return f"its loader does not draw each row once in an epoch ({type(sampler).__name__})"
     return ""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from pilot.engines import seeds
 
 IGNORED = -100
 Rows = tuple[int, ...]
@@ -90,6 +93,24 @@ def set_epoch(loader: Any, batch_sampler: Any, epoch: int) -> None:
         loader.set_epoch(epoch)
     if hasattr(batch_sampler, "set_epoch"):
         batch_sampler.set_epoch(epoch)
+
+
+@contextlib.contextmanager
+def untouched(loader: Any) -> Iterator[None]:
+    """Put back every random state, also of generators that the loader holds: they are the user's.
+
+    What is drawn in between to look ahead must not move the run.
+    """
+    sampler = getattr(inner_batch_sampler(loader), "sampler", None)
+    owned = [getattr(place, "generator", None) for place in (sampler, loader)]
+    kept = [(generator, generator.get_state()) for generator in owned if generator is not None]
+    state = seeds.random_state()
+    try:
+        yield
+    finally:
+        seeds.set_random_state(state)
+        for generator, own in kept:
+            generator.set_state(own)
 
 
 def count_tokens(trainer: Any, batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:

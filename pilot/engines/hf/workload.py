@@ -20,7 +20,7 @@ from pilot.engines.hf.audit import audit_set
 from pilot.engines.hf.build import build_trainer
 from pilot.engines.hf.digests import changed_sets, digests
 from pilot.engines.hf.facts import row_facts
-from pilot.engines.hf.rows import Rows, inner_batch_sampler, planned_batches
+from pilot.engines.hf.rows import Rows, inner_batch_sampler, planned_batches, untouched
 from pilot.engines.hf.sources import sources_of
 from pilot.engines.hf.validation import num_rows, validation_sets
 from pilot.engines.transformers import TransformersEngine
@@ -165,7 +165,7 @@ class TrainerWorkload:
             "num_rows": len(choice.row_ids),
             "refused": choice.refused,
             "has_been_trained_on": bool(self.config.full_run.start_step)
-            and choice.mode != "undrawn",
+            and choice.mode == held_out.SHARE,
         }
 
     def _use(self, mode: str, row_ids: Sequence[int]) -> None:
@@ -220,15 +220,8 @@ class TrainerWorkload:
         )
 
     def _planned(self, num_steps: int) -> Sequence[list[Rows]]:
-        sampler = getattr(inner_batch_sampler(self.loader), "sampler", None)
-        owned = [getattr(place, "generator", None) for place in (sampler, self.loader)]
-        kept = [(g, g.get_state()) for g in owned if g is not None]
-        state = seeds.random_state()
-        steps = planned_batches(self.trainer, self.loader, num_steps)
-        seeds.set_random_state(state)
-        for generator, own in kept:  # the user's: what we drew must not move it
-            generator.set_state(own)
-        return steps
+        with untouched(self.loader):
+            return planned_batches(self.trainer, self.loader, num_steps)
 
     def _source_of(self) -> Callable[[int], str]:
         """The source of a row by its id: from the survey's table, or from the data."""
