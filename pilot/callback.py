@@ -73,7 +73,7 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
             self._observer = self._recorder = Recorder(
                 folder, attempt, start_step=state.global_step, pins_first_clip=False
             )
-        self._tap = Tap(trainer, self._observer.on_step)
+        self._tap = Tap(trainer, self._observer.on_step, run.source_of)
         self._tap.step, self._tap.on_error = state.global_step, self._failed
         self._weights = movement.start_weights(self._tap)
         self._tap.attach(loader, skip_batches=_skipped(args, loader, state.global_step))

@@ -238,7 +238,7 @@ def _refuse_changes(folder: PilotFolder, config: Config) -> None:
 
 
 def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
-    from pilot.fingerprint import make_fingerprint
+    from pilot.fingerprint import make_fingerprint, surveyed_sets
 
     facts = read_json(folder.start)
     handle = RecipeHandle(
@@ -249,7 +249,9 @@ def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
     )
     tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
     files = [] if config.recipe.get("trainer") else handle.input_files()
-    return make_fingerprint(tree, handle.module_path, files, world_size=1)
+    return make_fingerprint(
+        tree, handle.module_path, files, world_size=1, data_sets=surveyed_sets(folder.survey)
+    )
 
 
 def _conclude(folder: PilotFolder, config: Config, terminal: Terminal) -> ExitCode:

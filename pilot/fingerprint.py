@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pilot import __version__
+from pilot.folder import read_json
 from pilot.jsonl import to_json
 
 FULL_HASH_BYTES = 1_000_000_000
@@ -42,6 +43,7 @@ def make_fingerprint(
     module_path: Path,
     input_files: Sequence[Path],
     world_size: int,
+    data_sets: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The fingerprint of a run, as plain JSON values.
 
@@ -50,6 +52,8 @@ def make_fingerprint(
         module_path: the recipe's Python file.
         input_files: the files that the recipe reads: data, weights, tokenizer.
         world_size: number of processes of the full run.
+        data_sets: sets that no file holds, with ``name``, ``rows``, ``sha256`` and ``sampled``
+            (``pilot/engines/hf/digests.py``); without a ``sha256`` only the rows are bound.
 
     Raises:
         OSError: a file cannot be read.
@@ -59,11 +63,21 @@ def make_fingerprint(
         "code": _code(module_path),
         "data": sorted(
             (_file(path) for path in input_files), key=lambda f: (f["name"], f["sha256"])
-        ),
+        )
+        + [dict(item) for item in data_sets],
         "packages": _packages(),
         "world_size": world_size,
     }
     return {"hash": _digest(to_json(parts).encode())[:12], **parts}
+
+
+def surveyed_sets(path: Path) -> list[dict[str, Any]]:
+    """What binds the sets of a survey (``survey.json``).
+
+    A pilot that goes on compares them in every arm, where the data are at hand.
+    """
+    found = read_json(path).get("data") or ()
+    return [{key: item[key] for key in ("name", "rows", "sha256", "sampled")} for item in found]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -100,15 +114,25 @@ def _data_lines(before: Iterable[Any], after: Iterable[Any]) -> list[str]:
     return lines
 
 
-def _by_name(files: Iterable[Any]) -> dict[str, list[tuple[int, str]]]:
-    found: dict[str, list[tuple[int, str]]] = {}
+def _by_name(files: Iterable[Any]) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
     for file in files:
-        found.setdefault(str(file["name"]), []).append((int(file["bytes"]), str(file["sha256"])))
+        digest = str(file["sha256"] or "")
+        found.setdefault(str(file["name"]), []).append((_size(file), digest))
     return {name: sorted(items) for name, items in found.items()}
 
 
-def _contents(items: Sequence[tuple[int, str]]) -> str:
-    return ", ".join(f"{size:,} bytes (sha256 {digest[:12]})" for size, digest in items)
+def _size(file: Mapping[str, Any]) -> str:
+    """Bytes of a file, rows of a set."""
+    if "bytes" in file:
+        return f"{int(file['bytes']):,} bytes"
+    rows = file.get("rows")
+    return "unknown rows" if rows is None else f"{int(rows):,} rows"
+
+
+def _contents(items: Sequence[tuple[str, str]]) -> str:
+    told = [(size, f"sha256 {digest[:12]}" if digest else "no digest") for size, digest in items]
+    return ", ".join(f"{size} ({digest})" for size, digest in told)
 
 
 def _config(tree: Mapping[str, Any]) -> dict[str, Any]:

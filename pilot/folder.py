@@ -119,6 +119,11 @@ class PilotFolder:
         return self.root / "rows.npz"
 
     @property
+    def held_out(self) -> Path:
+        """The training rows that are held out for validation, where the user has no such set."""
+        return self.root / "held_out.npy"
+
+    @property
     def own_order(self) -> Path:
         """The row ids that the user's own loader draws, where an engine leaves them to it."""
         return self.root / "own_order.npy"

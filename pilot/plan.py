@@ -148,6 +148,13 @@ def make_plan(
     )
 
 
+def last_drawn_step(config: Config, num_rows: int) -> int:
+    """The last step for which any arm of the pilot may draw rows, counted from the full run's."""
+    shape = _shape(config, {"num_train_rows": num_rows})
+    left = shape.schedule.schedule_steps - shape.stop
+    return shape.stop + max(shape.cooldown, min(config.pilot.max_extension_steps, left))
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Shape:
     """Where a pilot starts and stops, its peak steps, and the length of its cool-down."""

@@ -17,7 +17,7 @@ def plan_warnings(
     config: Config, survey: Mapping[str, Any], start: int, arms: Sequence[PlannedArm]
 ) -> tuple[str, ...]:
     """In what the pilot differs from the full run that the recipe describes, and what it lacks."""
-    lines = []
+    lines = _data_notes(survey)
     if start:
         lines.append(f"starts at step {start} with fresh optimizer state")
     dtype = "float64" if config.precision == "fp64" else "float32"
@@ -51,6 +51,41 @@ def _rate_warnings(config: Config, survey: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"the {facts['num_groups']} parameter groups follow different schedules: plan and "
             "records show the first one's rate"
+        )
+    return lines
+
+
+def _data_notes(survey: Mapping[str, Any]) -> list[str]:
+    """What is to be known of the rows: those held out, those not read, those that change."""
+    lines = []
+    held = survey.get("held_out") or {}
+    count, total = held.get("num_rows"), survey.get("num_train_rows")
+    if held.get("mode") == "undrawn":
+        lines.append(
+            f"no validation set: {count} training rows that no step of this pilot draws are held "
+            "out as one; the run itself is unchanged"
+        )
+    elif held.get("mode") == "share":
+        lines.append(
+            f"no validation set: {count} of {total} training rows are held out as one and not "
+            "trained on; the full run would train on them, its steps stay the same"
+        )
+    if held.get("has_been_trained_on"):
+        lines.append("the held-out rows may have been trained on before the pilot's first step")
+    measured = survey.get("num_rows_measured")
+    if measured is not None and measured < total:
+        lines.append(
+            f"lengths are those of {measured:,} of {total:,} rows, evenly spread: reading every "
+            "row takes too long"
+        )
+    if survey.get("order_is_fixed") is False:
+        lines.append(
+            "the Trainer's loader shuffles by the random state it finds when training begins: the "
+            "order that is audited here is one of many"
+        )
+    for item in survey.get("data") or ():
+        lines += [f"{item['name']}: {item['note']}; it is not bound to the verdict"] * bool(
+            item["note"]
         )
     return lines
 

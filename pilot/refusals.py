@@ -43,7 +43,9 @@ def refusals(
             "(before, between, after) need at least 2"
         )
     if not survey.get("validation_rows"):
-        reasons.append("the recipe has no validation set: without one no verdict is possible")
+        held = survey.get("held_out") or {}
+        none = "the recipe has no validation set: without one no verdict is possible"
+        reasons.append(str(held.get("refused") or none))
     return reasons
 
 

@@ -38,12 +38,15 @@ _TIMED_STEPS = 3
 _MAX_DRAWS = 200_000  # of the user's own loader: two epochs, or more than a pilot needs
 
 
-def run_survey(root: Path, *, rows_only: bool = False) -> int:
+def run_survey(root: Path, *, rows_only: bool = False, data_only: bool = False) -> int:
     """Survey the recipe of the pilot in ``root``; returns the process's exit code.
 
     ``rows_only`` leaves the model out: for a survey that was killed while it measured the model.
+    ``data_only`` only writes the digests of the data: for ``verify``.
     """
     folder = PilotFolder(root)
+    if data_only:
+        return run_guarded(lambda: _survey_data(folder), root / "survey_error.json")
     return run_guarded(lambda: _survey(folder, rows_only), root / "survey_error.json")
 
 
@@ -61,6 +64,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
     write_rows(folder.rows, facts, names)
+    held_out = workload.hold_out(folder)
     own = workload.own_order(max(2 * len(facts), _MAX_DRAWS))
     if own is not None:
         np.save(folder.own_order, own, allow_pickle=False)
@@ -77,6 +81,10 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     survey = {
         "num_train_rows": len(facts),
         "source_names": names,
+        "num_rows_measured": sum(fact.num_tokens >= 0 for fact in facts),
+        "held_out": held_out,
+        "data": workload.digests(),
+        "order_is_fixed": workload.order_is_fixed(),
         "validation_rows": dict(workload.validation_rows),
         "primary_validation": next(iter(workload.validation_rows), None),
         "objective": str(config.recipe.get("objective", "lm")),
@@ -88,6 +96,13 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         "num_parallel": at_once,
     }
     write_json(folder.survey, survey)
+    return 0
+
+
+def _survey_data(folder: PilotFolder) -> int:
+    config = validate(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
+    workload = _open(config, Path(read_json(folder.start)["module_path"]))
+    write_json(folder.survey, {"data": workload.digests()})
     return 0
 
 

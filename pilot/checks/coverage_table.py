@@ -34,7 +34,7 @@ def coverage_table(view: PilotView, arm: ArmView) -> dict[str, Any]:
         "num_unknown_rows": len(drawn) - len(known),
         "sources": list(_sources(view.rows, known)),
         "lengths": _lengths(view.rows, known),
-        "extremes": _extremes(view.rows, known),
+        "extremes": _extremes(view.rows, known, arm),
         "segments": list(_segments(view.plan, arm)),
         "validations": list(_validations(view.plan, arm)),
     }
@@ -59,19 +59,25 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _lengths(rows: RowTable, drawn: npt.NDArray[np.int64]) -> dict[str, dict[str, int | None]]:
-    """Lengths in tokens at quantiles: values that occur, not interpolated ones."""
+    """Lengths in tokens at quantiles: values that occur, not interpolated ones.
+
+    Rows whose length was not measured (below 0: reading all takes too long) are left out.
+    """
     return {"planned": _quantiles(rows.num_tokens), "seen": _quantiles(rows.num_tokens[drawn])}
 
 
 def _quantiles(lengths: npt.NDArray[np.int64]) -> dict[str, int | None]:
+    lengths = lengths[lengths >= 0]
     if not len(lengths):
         return {name: None for name, _ in _QUANTILES}
     return {n: int(np.quantile(lengths, q, method="inverted_cdf")) for n, q in _QUANTILES}
 
 
-def _extremes(rows: RowTable, drawn: npt.NDArray[np.int64]) -> dict[str, Any]:
+def _extremes(rows: RowTable, drawn: npt.NDArray[np.int64], arm: ArmView) -> dict[str, Any]:
     longest = int(rows.num_tokens.max()) if len(rows.num_tokens) else None
     seen = int(rows.num_tokens[drawn].max()) if len(drawn) else None
+    if seen is not None and (rows.num_tokens < 0).any():  # drawn rows may lack a length: the step's
+        seen = max(seen, max(record.longest_tokens for record in arm.steps))
     unseen = [
         s["source"] for s in _sources(rows, drawn) if s["num_rows"] and not s["num_rows_seen"]
     ]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from pilot.cli.compose import compose
-from pilot.errors import ExitCode, FolderError
-from pilot.fingerprint import differences, make_fingerprint
+import yaml
+
+from pilot.cli.compose import Composed, compose
+from pilot.entry import raise_left_error
+from pilot.errors import ExitCode, FolderError, PilotError
+from pilot.fingerprint import differences, make_fingerprint, surveyed_sets
 from pilot.folder import PilotFolder, read_json
+from pilot.jsonl import write_json, write_text
+from pilot.launchers.processes import run_process
 from pilot.recipe import RecipeHandle
 
 
@@ -56,5 +63,23 @@ def _fingerprint(overrides: Sequence[str], config_dir: Path | None) -> dict[str,
         sequence_length=tree["batch"]["sequence_length"],
         seed=tree["pilot"]["seed"],
     )
-    files = [] if tree["recipe"].get("trainer") else handle.input_files()
-    return make_fingerprint(tree, handle.module_path, files, world_size=1)
+    has_trainer = bool(tree["recipe"].get("trainer"))
+    files = [] if has_trainer else handle.input_files()
+    sets = _present_sets(composed) if has_trainer else []
+    return make_fingerprint(tree, handle.module_path, files, world_size=1, data_sets=sets)
+
+
+def _present_sets(composed: Composed) -> list[dict[str, Any]]:
+    """The data of the Trainer as they are now: a process of its own builds it and reads them."""
+    with tempfile.TemporaryDirectory(prefix="pilot_verify_") as path:
+        folder = PilotFolder(Path(path))
+        write_text(folder.config, yaml.safe_dump(dict(composed.tree), sort_keys=False))
+        write_json(folder.start, {"module_path": str(composed.module_path)})
+        log = folder.root / "survey.log"
+        words = ["survey", path, "--data-only"]
+        ended = run_process(words, log, Path.cwd(), timeout_secs=None, num_threads=None)
+        raise_left_error(folder.root / "survey_error.json")
+        if ended.code != 0:
+            tail = log.read_text(encoding="utf-8", errors="replace")[-2_000:]
+            raise PilotError(f"the Trainer's data could not be read:\n{tail}")
+        return surveyed_sets(folder.survey)

@@ -121,10 +121,11 @@ def survey(arguments: list[str]) -> int:
     """Internal: measure what the plan needs."""
     parser = _folder_parser("survey", "Internal: survey a recipe.")
     parser.add_argument("--rows-only", action="store_true", help="leave the model out")
+    parser.add_argument("--data-only", action="store_true", help="digests of the data, no more")
     args = parser.parse_args(arguments)
     from pilot.survey import run_survey
 
-    return int(run_survey(args.dir, rows_only=args.rows_only))
+    return int(run_survey(args.dir, rows_only=args.rows_only, data_only=args.data_only))
 
 
 def ask(arguments: list[str]) -> int:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+    from pilot.folder import PilotFolder
     from pilot.own_rates import OwnRates
     from pilot.probe import Probe
     from pilot.recipe import RowFacts
@@ -231,6 +232,25 @@ class Workload(Protocol):
 
     def audit(self, vocab_size: int | None, max_positions: int | None) -> list[dict[str, Any]]:
         """What the label audit found in each set (``pilot/data/audit.py``)."""
+        ...
+
+    def digests(self) -> list[dict[str, Any]]:
+        """What binds the pilot to data that no file holds; empty where the files are bound."""
+        ...
+
+    def changed_data(self, surveyed: Sequence[Mapping[str, Any]]) -> list[str]:
+        """In what the data are not the ``surveyed`` digests, one line for each set."""
+        ...
+
+    def hold_out(self, folder: PilotFolder) -> dict[str, Any] | None:
+        """Without a validation set: hold out training rows, write which ones into ``folder``.
+
+        Returns ``mode``, ``num_rows`` and ``refused`` (why none); None: there is a set.
+        """
+        ...
+
+    def order_is_fixed(self) -> bool:
+        """Whether ``own_order`` is what every process will draw."""
         ...
 
     def own_order(self, num_rows: int) -> npt.NDArray[np.int64] | None:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from pilot.config import Config
 from pilot.engines.base import Workload
+from pilot.folder import PilotFolder
 from pilot.recipe import RecipeHandle
 
 
-def open_workload(config: Config, module_path: Path) -> Workload:
+def open_workload(config: Config, module_path: Path, folder: PilotFolder | None = None) -> Workload:
     """Build what the user trains: data first; a native model is built by its engine.
 
+    ``folder``: the pilot's, once it is surveyed: what was decided there holds for every arm.
     Whatever the user's code raises is passed on as it is.
     """
     if config.engine.name == "transformers":
@@ -20,7 +22,7 @@ def open_workload(config: Config, module_path: Path) -> Workload:
         require_transformers()
         from pilot.engines.hf.workload import open_trainer
 
-        return open_trainer(config, Path.cwd())
+        return open_trainer(config, Path.cwd(), folder)
     from pilot.engines.native_workload import NativeWorkload
 
     handle = RecipeHandle(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pilot.config import Config
@@ -10,6 +10,7 @@ from pilot.data.audit import audit_rows
 from pilot.engines.base import Observer
 from pilot.engines.native import NativeEngine
 from pilot.errors import UsageError
+from pilot.folder import PilotFolder
 from pilot.recipe import Recipe, RowFacts
 
 if TYPE_CHECKING:
@@ -91,6 +92,22 @@ class NativeWorkload:
             audit_rows(name, examples, vocab_size=vocab_size, max_positions=max_positions)
             for name, examples in sets.items()
         ]
+
+    def digests(self) -> list[dict[str, Any]]:
+        """None: the recipe's files are bound by themselves."""
+        return []
+
+    def changed_data(self, surveyed: Sequence[Mapping[str, Any]]) -> list[str]:
+        """None that is known here: a changed file shows in the fingerprint."""
+        return []
+
+    def hold_out(self, folder: PilotFolder) -> dict[str, Any] | None:
+        """None: a recipe brings its own validation set."""
+        return None
+
+    def order_is_fixed(self) -> bool:
+        """True: pilot draws the order."""
+        return True
 
     def own_order(self, num_rows: int) -> npt.NDArray[np.int64] | None:
         """None: a recipe has rows, the order is pilot's to draw."""

@@ -90,9 +90,9 @@ def _attempt(
         pilot_folder = PilotFolder(folder.root.parent.parent)
         order = np.load(pilot_folder.order, allow_pickle=False)
         with guard("build", step=None, row_ids=()):
-            workload = open_workload(config, Path(job.module_path))
+            workload = open_workload(config, Path(job.module_path), pilot_folder)
             num_rows = workload.num_rows
-        require_same_rows(job, num_rows, pilot_folder)
+        require_same_rows(job, workload, pilot_folder)
         engine = workload.make_engine(
             order=order, first_step=job.start_step + 1, observer=recorder, attempt=attempt
         )

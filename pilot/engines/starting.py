@@ -10,6 +10,7 @@ import numpy as np
 from pilot import checkpoint
 from pilot.engines import early_end
 from pilot.engines.arm import RunningArm, save_state, validate_at
+from pilot.engines.base import Workload
 from pilot.engines.fork_check import ForkRefused
 from pilot.errors import CheckpointDamaged, UsageError
 from pilot.experiments import determinism, longest_sample
@@ -20,14 +21,26 @@ from pilot.records import Resource, StepRecord, join_attempts
 from pilot.view import load_arm
 
 
-def require_same_rows(job: Job, num_rows: int, folder: PilotFolder) -> None:
-    """Row ids mean the same rows in every arm."""
-    surveyed = int(read_json(folder.survey)["num_train_rows"])
+def require_same_rows(job: Job, workload: Workload, folder: PilotFolder) -> None:
+    """Row ids mean the same rows in every arm, and the rows hold what was surveyed.
+
+    Raises:
+        UsageError: names what differs.
+    """
+    survey, num_rows = read_json(folder.survey), workload.num_rows
+    surveyed = int(survey["num_train_rows"])
     if num_rows != surveyed:
         raise UsageError(
             f"arm {job.title}: {job.variable}={job.value} gives {num_rows} training rows, the "
             f"pilot surveyed {surveyed}; rows cannot be paired\n"
             "    remedy: pilot the other data by itself"
+        )
+    if lines := workload.changed_data(survey.get("data") or ()):
+        raise UsageError(
+            f"arm {job.title}: the data are not those that the pilot surveyed:\n"
+            + "".join(f"    {line}\n" for line in lines)
+            + "    remedy: put them back and resume, or start a new pilot elsewhere; the Trainer "
+            "must be built over the same rows every time"
         )
 
 

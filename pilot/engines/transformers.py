@@ -9,7 +9,7 @@ Trainer's ``training_step`` on rows that are known by then.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from pilot.engines.hf import state as states
 from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.driver import Driver, LoopEnd
 from pilot.engines.hf.failure import failure_of
+from pilot.engines.hf.held_out import require_not_drawn
 from pilot.engines.hf.rates import measure_rates
 from pilot.engines.hf.rows import Rows, length_of
 from pilot.engines.hf.tap import Tap
@@ -43,6 +44,7 @@ class TransformersEngine:
         first_step: the step (of the full run's count) that the loop begins with.
         observer: receives the events.
         attempt: the number of this attempt, written into validation records.
+        source_of: the source of a row, by its id.
     """
 
     capabilities = Capabilities(
@@ -63,11 +65,12 @@ class TransformersEngine:
         first_step: int,
         observer: Observer,
         attempt: int = 1,
+        source_of: Callable[[int], str] = lambda row: "train",
     ) -> None:
         self.trainer, self.config, self.observer, self.attempt = trainer, config, observer, attempt
         self.first_step = first_step
         self.batches = {first_step + i: rows for i, rows in enumerate(planned)}
-        self.tap = Tap(trainer, observer.on_step)
+        self.tap = Tap(trainer, observer.on_step, source_of)
         self.built_dtypes = sorted({str(p.dtype)[6:] for p in self.tap.model.parameters()})
         self._pending: Mapping[str, Any] | None = None
         self._runs = False
@@ -164,6 +167,7 @@ class TransformersEngine:
     def step_ends(self) -> bool:
         """After a step of the loop; True: the loop has to stop."""
         self.batches[self.step] = list(self.tap.step_batches)
+        require_not_drawn(self.trainer, self.rows_of(self.step), self.step)
         for param, grad in self._kept.items():
             param.grad = grad
         done = self._advance()

@@ -173,7 +173,7 @@ def dataset_facts(view: PilotView) -> dict[str, str]:
     for array in (rows.num_tokens, rows.num_supervised_tokens, rows.source):
         digest.update(array.astype("<i8").tobytes())
     sources = [one_line(name, 60) for name in rows.source_names[:20]]
-    profile = {"num_rows": len(rows.num_tokens), "num_tokens": int(rows.num_tokens.sum())}
+    profile = {"num_rows": len(rows.num_tokens), "num_tokens": int(rows.num_tokens.clip(0).sum())}
     return {
         "name": one_line(view.plan.recipe, 200),
         "digest": digest.hexdigest()[:16],

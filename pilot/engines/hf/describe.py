@@ -34,6 +34,10 @@ class DescribedRun:
     survey: Mapping[str, Any]
     facts: list[RowFacts]
 
+    def source_of(self, row: int) -> str:
+        """The source of a row, by its id."""
+        return self.facts[row].source if 0 <= row < len(self.facts) else "train"
+
 
 def describe(
     trainer: Any, name: str, max_steps: int, planned: Schedule | None = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from pilot.engines import seeds
 
 IGNORED = -100
 Rows = tuple[int, ...]
@@ -70,7 +73,7 @@ def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows
     steps: list[list[Rows]] = []
     epoch = 0
     while sampler is not None and len(steps) < num_steps:
-        loader.set_epoch(epoch)
+        set_epoch(loader, sampler, epoch)
         flat = [tuple(int(row) for row in batch) for batch in sampler]
         batches = [
             tuple(r for b in flat[i : i + world] for r in b) for i in range(0, len(flat), world)
@@ -79,8 +82,35 @@ def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows
             break
         steps += [batches[i : i + accumulate] for i in range(0, len(batches), accumulate)]
         epoch += 1
-    loader.set_epoch(0) if sampler is not None else None
+    if sampler is not None:
+        set_epoch(loader, sampler, 0)
     return steps[:num_steps]
+
+
+def set_epoch(loader: Any, batch_sampler: Any, epoch: int) -> None:
+    """Begin ``epoch``, as the Trainer does; a loader of the user's own may know no epochs."""
+    if hasattr(loader, "set_epoch"):
+        loader.set_epoch(epoch)
+    if hasattr(batch_sampler, "set_epoch"):
+        batch_sampler.set_epoch(epoch)
+
+
+@contextlib.contextmanager
+def untouched(loader: Any) -> Iterator[None]:
+    """Put back every random state, also of generators that the loader holds: they are the user's.
+
+    What is drawn in between to look ahead must not move the run.
+    """
+    sampler = getattr(inner_batch_sampler(loader), "sampler", None)
+    owned = [getattr(place, "generator", None) for place in (sampler, loader)]
+    kept = [(generator, generator.get_state()) for generator in owned if generator is not None]
+    state = seeds.random_state()
+    try:
+        yield
+    finally:
+        seeds.set_random_state(state)
+        for generator, own in kept:
+            generator.set_state(own)
 
 
 def count_tokens(trainer: Any, batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:

@@ -16,6 +16,7 @@ import torch
 from pilot.engines import seeds
 from pilot.engines.base import Observer
 from pilot.engines.guard import guard
+from pilot.engines.hf.held_out import NAME, HeldOutRows, held_out_rows
 from pilot.engines.hf.rows import supervised
 from pilot.engines.validation import pick_rows
 from pilot.memory import peak_memory_bytes
@@ -25,11 +26,35 @@ _TIMED_ROWS = 4
 
 
 def validation_sets(trainer: Any) -> dict[str, Any]:
-    """The Trainer's evaluation sets by name, the first one primary; empty when it has none."""
+    """The Trainer's evaluation sets by name, the first one primary; empty when it has none.
+
+    Sets without rows are left out; where none is left, the rows that pilot holds out.
+    """
     found = trainer.eval_dataset
     if found is None:
-        return {}
-    return dict(found) if isinstance(found, dict) else {"validation": found}
+        found = _of_own_loader(trainer)
+    sets = dict(found) if isinstance(found, dict) else {"validation": found}
+    sets = {str(name): rows for name, rows in sets.items() if not _is_empty(rows)}
+    held = held_out_rows(trainer)
+    return sets if sets or held is None else {NAME: held}
+
+
+def _is_empty(rows: Any) -> bool:
+    return rows is None or (hasattr(rows, "__len__") and len(rows) == 0)
+
+
+def _of_own_loader(trainer: Any) -> Any:
+    """The set of a subclass that makes an evaluation loader without an ``eval_dataset``."""
+    module = str(getattr(type(trainer).get_eval_dataloader, "__module__", ""))
+    if module.partition(".")[0] in ("transformers", "trl"):
+        return None
+    state = seeds.random_state()
+    try:
+        return trainer.get_eval_dataloader().dataset
+    except Exception:  # it needs a set as well: there is none
+        return None
+    finally:
+        seeds.set_random_state(state)
 
 
 def validate_all(
@@ -46,6 +71,7 @@ def validate_all(
     state, records = seeds.random_state(), []
     for index, (name, rows) in enumerate(validation_sets(trainer).items()):
         started = time.perf_counter()
+        seeds.seed_everything(data_seed)  # a collator that masks at random: the same every time
         sums, counts = evaluate_rows(
             trainer, name, rows, limit=limit, data_seed=data_seed, step=step
         )
@@ -72,7 +98,8 @@ def evaluate_rows(
     trainer: Any, name: str, dataset: Any, *, limit: int | None, data_seed: int, step: int
 ) -> tuple[list[float], list[int]]:
     """Loss sums and supervised tokens of each row of one set, in a fixed order."""
-    loader = trainer.get_eval_dataloader(dataset)
+    is_held_out = isinstance(dataset, HeldOutRows)
+    loader = dataset if is_held_out else trainer.get_eval_dataloader(dataset)
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)  # no collective operation
     sums: list[float] = []
     counts: list[int] = []
@@ -109,6 +136,8 @@ def num_rows(dataset: Any) -> int:
 
 
 def _examples(loader: Any, limit: int | None, data_seed: int) -> Iterable[tuple[int, Any]]:
+    if isinstance(loader, HeldOutRows):
+        return loader.examples(limit, data_seed)
     dataset = loader.dataset
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return enumerate(itertools.islice(iter(dataset), limit))

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pilot.arms.price import rows_needed
+from pilot.arms.specs import arm_specs
 from pilot.config import Config
-from pilot.data.audit import audit_rows
 from pilot.engines import seeds
 from pilot.engines.base import Observer
+from pilot.engines.hf import held_out
 from pilot.engines.hf.arguments import changes_of, disagreements
+from pilot.engines.hf.audit import audit_set
 from pilot.engines.hf.build import build_trainer
-from pilot.engines.hf.rows import IGNORED, Rows, count_tokens, inner_batch_sampler, planned_batches
+from pilot.engines.hf.digests import changed_sets, digests
+from pilot.engines.hf.facts import row_facts
+from pilot.engines.hf.rows import Rows, inner_batch_sampler, planned_batches, untouched
+from pilot.engines.hf.sources import sources_of
 from pilot.engines.hf.validation import num_rows, validation_sets
 from pilot.engines.transformers import TransformersEngine
 from pilot.errors import ConfigError, Mistake, UsageError
+from pilot.folder import PilotFolder, read_json
+from pilot.plan import last_drawn_step
 from pilot.recipe import RowFacts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_COMPARED_ROWS = 16
+_SAME_FOR_ALL_BATCHES = ("RandomSampler", "SeedableRandomSampler", "SequentialSampler")
 
 
-def open_trainer(config: Config, start: Path) -> TrainerWorkload:
+def open_trainer(config: Config, start: Path, folder: PilotFolder | None = None) -> TrainerWorkload:
     """Build the Trainer that ``recipe.trainer`` names; relative paths begin at ``start``.
+
+    ``folder``: the pilot's, where its survey left what holds for every arm.
 
     Raises:
         ConfigError, MissingExtra: it cannot be built, or is none.
@@ -39,7 +49,7 @@ def open_trainer(config: Config, start: Path) -> TrainerWorkload:
     built = build_trainer(target, start, Path(scratch.name), changes, seed=config.pilot.seed)
     told = {name: value for name, value in changes.items() if name in built.own}
     print(f"training arguments set over the script's: {told}", flush=True)
-    return TrainerWorkload(built.trainer, config, built.own, scratch)
+    return TrainerWorkload(built.trainer, config, built.own, scratch, folder)
 
 
 class TrainerWorkload:
@@ -50,10 +60,16 @@ class TrainerWorkload:
         config: the validated configuration of this arm.
         own: the user's values of training arguments that were set over.
         scratch: kept as long as the workload: the Trainer's output folder.
+        folder: the pilot's, once it is surveyed.
     """
 
     def __init__(
-        self, trainer: Any, config: Config, own: Mapping[str, Any], scratch: object = None
+        self,
+        trainer: Any,
+        config: Config,
+        own: Mapping[str, Any],
+        scratch: object = None,
+        folder: PilotFolder | None = None,
     ) -> None:
         self.trainer, self.config, self.own, self._scratch = trainer, config, own, scratch
         self.target = str(config.recipe["trainer"])
@@ -61,6 +77,11 @@ class TrainerWorkload:
         self.loader = trainer.get_train_dataloader()
         self.dataset = self.loader.dataset
         seeds.set_random_state(state)
+        self._folder = folder
+        self._sources: list[str] | None = None
+        if folder is not None and folder.held_out.is_file():
+            mode = str(read_json(folder.survey)["held_out"]["mode"])
+            self._use(mode, held_out.read_rows(folder.held_out).tolist())
 
     @property
     def num_rows(self) -> int:
@@ -100,21 +121,78 @@ class TrainerWorkload:
 
     def facts(self) -> list[RowFacts]:
         """Source and length of every training row, as the collator makes it."""
-        counted = [self._collated(row) for row in range(min(_COMPARED_ROWS, self.num_rows))]
-        plain = [_plain_facts(self.dataset[row]) for row in range(len(counted))]
-        if plain != counted:
-            return [self._collated(row) for row in range(self.num_rows)]
-        rows = (_plain_facts(self.dataset[row]) for row in range(self.num_rows))
-        return [found for found in rows if found is not None]
+        found = row_facts(self.trainer, self.loader, target=self.target)
+        self._sources = [fact.source for fact in found]
+        return found
 
     def audit(self, vocab_size: int | None, max_positions: int | None) -> list[dict[str, Any]]:
-        """What the label audit found in each set."""
+        """What the label audit found in each set; held-out rows are the training set's."""
         sets = {"train": self.dataset, **validation_sets(self.trainer)}
         return [
-            audit_rows(name, rows, vocab_size=vocab_size, max_positions=max_positions)
+            audit_set(name, rows, vocab_size=vocab_size, max_positions=max_positions)
             for name, rows in sets.items()
-            if num_rows(rows)
+            if num_rows(rows) and not isinstance(rows, held_out.HeldOutRows)
         ]
+
+    def digests(self) -> list[dict[str, Any]]:
+        """What binds a verdict, and every arm, to the data of this Trainer."""
+        return digests(self.trainer)
+
+    def changed_data(self, surveyed: Sequence[Mapping[str, Any]]) -> list[str]:
+        """In what the data are not the surveyed ones, one line for each set."""
+        return changed_sets(self.trainer, surveyed)
+
+    # ---- a validation set where the Trainer has none
+
+    def hold_out(self, folder: PilotFolder) -> dict[str, Any] | None:
+        """Hold rows out where there is no validation set; None: there is one.
+
+        The rows are written to ``folder``, for every arm. Returns what was decided.
+        """
+        folder.held_out.unlink(missing_ok=True)
+        if validation_sets(self.trainer):
+            return None
+        pilot = self.config.pilot
+        choice = held_out.choose(
+            self.num_rows,
+            self._drawn_rows(),
+            wanted=pilot.validation_rows,
+            data_seed=pilot.data_seed,
+            reason=held_out.why_not(self.loader, self.num_rows),
+        )
+        if not choice.refused:
+            self._use(choice.mode, choice.row_ids)
+            np.save(folder.held_out, np.array(choice.row_ids, np.int64), allow_pickle=False)
+        return {
+            "mode": choice.mode,
+            "num_rows": len(choice.row_ids),
+            "refused": choice.refused,
+            "has_been_trained_on": bool(self.config.full_run.start_step)
+            and choice.mode == held_out.SHARE,
+        }
+
+    def _use(self, mode: str, row_ids: Sequence[int]) -> None:
+        held_out.use(self.trainer, self.loader, mode, row_ids, self.max_steps)
+
+    def _drawn_rows(self) -> npt.NDArray[np.int64] | None:
+        """Every row that the pilot or one of its arms may draw; None where that is not known."""
+        kind = type(getattr(inner_batch_sampler(self.loader), "sampler", None)).__name__
+        widths = any(spec.variable.startswith("batch.") for spec in arm_specs(self.config))
+        if widths and kind not in _SAME_FOR_ALL_BATCHES:
+            return None
+        if not self.order_is_fixed():
+            return None
+        last = last_drawn_step(self.config, self.num_rows)
+        return self.own_order(rows_needed(self.config, last))
+
+    def order_is_fixed(self) -> bool:
+        """Whether the loader draws the same rows whatever the random state is when it begins."""
+        state, drawn = seeds.random_state(), []
+        for seed in (1, 2):
+            seeds.seed_everything(seed)
+            drawn.append(self._planned(1 + len(self.loader)))
+        seeds.set_random_state(state)
+        return drawn[0] == drawn[1]
 
     def own_order(self, num_rows: int) -> npt.NDArray[np.int64] | None:
         """The first ``num_rows`` ids that the Trainer's loader draws."""
@@ -141,43 +219,24 @@ class TrainerWorkload:
             first_step=first_step,
             observer=observer,
             attempt=attempt,
+            source_of=self._source_of(),
         )
 
     def _planned(self, num_steps: int) -> Sequence[list[Rows]]:
-        state = seeds.random_state()
-        steps = planned_batches(self.trainer, self.loader, num_steps)
-        seeds.set_random_state(state)
-        return steps
+        with untouched(self.loader):
+            return planned_batches(self.trainer, self.loader, num_steps)
 
-    def _collated(self, row: int) -> RowFacts:
-        state = seeds.random_state()
-        example = self.dataset[row]
-        try:
-            counts = count_tokens(self.trainer, [self.loader.collate_fn([example])]).tolist()
-        except Exception as error:
-            raise UsageError(
-                f"{self.target}: the collator fails on row {row}: {type(error).__name__}: {error}\n"
-                "    remedy: every row of the training set must be collatable by itself"
-            ) from error
-        finally:
-            seeds.set_random_state(state)
-        supervised, tokens, _ = (int(count) for count in counts)
-        return RowFacts(
-            source=_source(example), num_tokens=tokens, num_supervised_tokens=supervised
-        )
+    def _source_of(self) -> Callable[[int], str]:
+        """The source of a row by its id: from the survey's table, or from the data."""
+        if self._sources is None and self._folder is not None and self._folder.rows.is_file():
+            with np.load(self._folder.rows, allow_pickle=False) as table:
+                codes = table["source"]
+            names = list(read_json(self._folder.survey)["source_names"])
+            return lambda row: str(names[codes[row]])
 
+        def source_of(row: int) -> str:
+            if self._sources is None:
+                self._sources = sources_of(self.trainer, self.dataset, range(self.num_rows))
+            return self._sources[row]
 
-def _plain_facts(example: Any) -> RowFacts | None:
-    """The facts of a tokenized row of a causal language model, without its collator."""
-    if not (isinstance(example, Mapping) and {"input_ids", "labels"} <= set(example)):
-        return None
-    supervised = sum(int(label) != IGNORED for label in list(example["labels"])[1:])
-    return RowFacts(
-        source=_source(example),
-        num_tokens=len(example["input_ids"]),
-        num_supervised_tokens=supervised,
-    )
-
-
-def _source(example: Any) -> str:
-    return str(example.get("source", "train")) if isinstance(example, Mapping) else "train"
+        return source_of

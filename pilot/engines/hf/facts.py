@@ -1,0 +1,165 @@
+"""Source and length of every training row of a Trainer, without reading each one where possible.
+
+The truth is what the collator makes of a row by itself. A few rows are collated and compared with
+what follows from their own columns (``columns.py``); a rule that agrees on all of them, and then on
+the longest rows, is used for all. Where none does, every row is collated. Rows that would take too
+long to read are measured on an even sample: the others have ``UNMEASURED`` as their counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pilot.engines import seeds
+from pilot.engines.hf.columns import (
+    CHUNK_ROWS,
+    Columns,
+    Rule,
+    column_chunks,
+    columns_of_rows,
+    is_columnar,
+    make_rules,
+)
+from pilot.engines.hf.digests import sampled_rows
+from pilot.engines.hf.rows import count_tokens
+from pilot.engines.hf.sources import sources_of
+from pilot.errors import UsageError
+from pilot.recipe import RowFacts
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Counts = npt.NDArray[np.int64]
+
+UNMEASURED = -1
+MOST_SECS = 20.0  # of reading rows one at a time; beyond, a sample
+SAMPLE_ROWS = 4_096
+_PROBED_ROWS = 24
+_LONGEST_ROWS = 8
+
+
+def row_facts(
+    trainer: Any, loader: Any, *, target: str = "", most_secs: float = MOST_SECS
+) -> list[RowFacts]:
+    """The facts of all rows of ``loader``'s dataset, by row id.
+
+    Args:
+        trainer: the Trainer.
+        loader: its training loader; the dataset has a length.
+        target: the user's callable, for messages.
+        most_secs: more seconds than this of reading one at a time are not spent: a sample is read.
+
+    Raises:
+        UsageError: the collator fails on a row.
+    """
+    reader = _Reader(trainer, loader, target)
+    state = seeds.random_state()
+    try:
+        counts = _counts(reader, most_secs)
+    finally:
+        seeds.set_random_state(state)
+    read = np.flatnonzero(counts[:, 0] != UNMEASURED).tolist()
+    sources = sources_of(trainer, loader.dataset, read)
+    return [
+        RowFacts(source=source, num_tokens=tokens, num_supervised_tokens=supervised)
+        for source, (tokens, supervised) in zip(sources, counts.tolist(), strict=True)
+    ]
+
+
+class _Reader:
+    """Reads and collates single rows."""
+
+    def __init__(self, trainer: Any, loader: Any, target: str) -> None:
+        self.trainer, self.collate = trainer, loader.collate_fn
+        self.dataset, self.target = loader.dataset, target or type(trainer).__name__
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def collated(self, rows: Sequence[int]) -> Counts:
+        """Tokens and supervised tokens of rows as the collator makes them; shape [rows, 2]."""
+        return np.array([self._one(row) for row in rows], dtype=np.int64).reshape(-1, 2)
+
+    def _one(self, row: int) -> tuple[int, int]:
+        try:
+            counts = count_tokens(self.trainer, [self.collate([self.dataset[row]])]).tolist()
+        except Exception as error:
+            raise UsageError(
+                f"{self.target}: the collator fails on row {row}: {type(error).__name__}: {error}\n"
+                "    remedy: every row of the training set must be collatable by itself"
+            ) from error
+        return int(counts[1]), int(counts[0])
+
+    def chunks(self, rows: Sequence[int] | None) -> Iterator[Columns]:
+        """The known columns of ``rows`` (None: all), chunk by chunk."""
+        if is_columnar(self.dataset):
+            yield from column_chunks(self.dataset, rows)
+            return
+        every = iter(range(len(self)) if rows is None else rows)
+        while some := list(itertools.islice(every, CHUNK_ROWS)):
+            yield columns_of_rows([self.dataset[row] for row in some])
+
+
+def _counts(reader: _Reader, most_secs: float) -> Counts:
+    """Tokens and supervised tokens of every row; shape [rows, 2]."""
+    num_rows = len(reader)
+    probed = sampled_rows(num_rows, _PROBED_ROWS, _PROBED_ROWS)
+    begun = time.perf_counter()
+    expected = reader.collated(probed)
+    collate_secs = (time.perf_counter() - begun) / max(1, len(probed))
+    begun = time.perf_counter()
+    rule = _agreeing(reader, probed, expected)
+    read_secs = (time.perf_counter() - begun) / max(1, len(probed))
+    if rule is not None:
+        is_long = not is_columnar(reader.dataset) and read_secs * num_rows > most_secs
+        rows = sampled_rows(num_rows, SAMPLE_ROWS, SAMPLE_ROWS) if is_long else None
+        found = _by_rule(reader, rule, rows)
+        if found is not None and _holds_for_the_longest(reader, found):
+            return found
+    if collate_secs * num_rows <= most_secs:
+        return reader.collated(range(num_rows))
+    rows = sampled_rows(num_rows, SAMPLE_ROWS, SAMPLE_ROWS)
+    counts = np.full((num_rows, 2), UNMEASURED, dtype=np.int64)
+    counts[rows] = reader.collated(rows)
+    return counts
+
+
+def _agreeing(reader: _Reader, probed: Sequence[int], expected: Counts) -> Rule | None:
+    """The first rule that gives what the collator gave for the ``probed`` rows."""
+    chunks = list(reader.chunks(probed))
+    for rule in make_rules().values():
+        found = _applied(rule, chunks)
+        if found is not None and np.array_equal(found, expected):
+            return rule
+    return None
+
+
+def _by_rule(reader: _Reader, rule: Rule, rows: Sequence[int] | None) -> Counts | None:
+    found = _applied(rule, reader.chunks(rows))
+    if found is None or rows is None:
+        return found
+    counts = np.full((len(reader), 2), UNMEASURED, dtype=np.int64)
+    counts[rows] = found
+    return counts
+
+
+def _applied(rule: Rule, chunks: Iterable[Columns]) -> Counts | None:
+    """``rule`` on every chunk; None where one lacks a column."""
+    parts = []
+    for chunk in chunks:
+        found = rule(chunk)
+        if found is None:
+            return None
+        parts.append(np.stack(found, axis=1))
+    return np.concatenate(parts) if parts else None
+
+
+def _holds_for_the_longest(reader: _Reader, counts: Counts) -> bool:
+    """A collator that cuts rows shows on the longest ones."""
+    longest = [int(row) for row in np.argsort(-counts[:, 0], kind="stable")[:_LONGEST_ROWS]]
+    return bool(np.array_equal(reader.collated(longest), counts[longest]))
