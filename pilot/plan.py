@@ -148,9 +148,13 @@ def make_plan(
     )
 
 
-def last_drawn_step(config: Config, num_rows: int) -> int:
-    """The last step for which any arm of the pilot may draw rows, counted from the full run's."""
-    shape = _shape(config, {"num_train_rows": num_rows})
+def last_drawn_step(config: Config, num_rows: int, own_rates: RateTable | None = None) -> int:
+    """The last step for which any arm of the pilot may draw rows, counted from the full run's.
+
+    Raises:
+        PlanRefused: ``full_run.schedule: trainer`` without known rates.
+    """
+    shape = _shape(config, {"num_train_rows": num_rows}, own_rates)
     left = shape.schedule.schedule_steps - shape.stop
     return shape.stop + max(shape.cooldown, min(config.pilot.max_extension_steps, left))
 

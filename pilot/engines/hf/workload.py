@@ -20,6 +20,7 @@ from pilot.engines.hf.audit import audit_set
 from pilot.engines.hf.build import build_trainer
 from pilot.engines.hf.digests import changed_sets, digests
 from pilot.engines.hf.facts import row_facts
+from pilot.engines.hf.rates import planned_rates
 from pilot.engines.hf.rows import Rows, inner_batch_sampler, planned_batches, untouched
 from pilot.engines.hf.sources import sources_of
 from pilot.engines.hf.validation import num_rows, validation_sets
@@ -28,6 +29,7 @@ from pilot.errors import ConfigError, Mistake, UsageError
 from pilot.folder import PilotFolder, read_json
 from pilot.plan import last_drawn_step
 from pilot.recipe import RowFacts
+from pilot.schedule import TRAINER, RateTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -182,7 +184,11 @@ class TrainerWorkload:
             return None
         if not self.order_is_fixed():
             return None
-        last = last_drawn_step(self.config, self.num_rows)
+        rates = planned_rates(self.trainer, self.max_steps)
+        table = RateTable(rates=tuple(rates), base_rate=self.config.optim.learning_rate)
+        if self.config.full_run.schedule == TRAINER and not table.peak > 0.0:
+            return None
+        last = last_drawn_step(self.config, self.num_rows, table)
         return self.own_order(rows_needed(self.config, last))
 
     def order_is_fixed(self) -> bool:
