@@ -124,6 +124,11 @@ class PilotFolder:
         return self.root / "own_order.npy"
 
     @property
+    def own_rates(self) -> Path:
+        """The learning rate of every step by the user's own scheduler, where there is one."""
+        return self.root / "own_rates.npy"
+
+    @property
     def order(self) -> Path:
         """The row ids in the order in which every arm draws them."""
         return self.root / "order.npy"

@@ -21,6 +21,7 @@ from pilot.arms.price import (
     wall_secs,
 )
 from pilot.config import Config
+from pilot.data.known import goes_back, num_rows
 from pilot.errors import PlanRefused
 from pilot.folder import BASELINE, Job
 from pilot.jsonl import from_json
@@ -94,8 +95,8 @@ def make_plan(
 
     Args:
         config: the validated configuration.
-        survey: ``survey.json``: ``num_train_rows``, ``checkpoint_bytes``, ``timing`` (seconds),
-            ``validation_rows`` and ``failure``.
+        survey: ``survey.json``: ``num_train_rows`` (None: a stream), ``checkpoint_bytes``,
+            ``timing`` (seconds), ``validation_rows`` and ``failure``.
         warnings: what the configuration's author should know; printed with the plan.
         has_noise_floor: a stored one replaces the replicas.
 
@@ -111,7 +112,7 @@ def make_plan(
         num_steps=num_steps,
         secs=arm_secs,
         stop_step=stop,
-        num_rows=int(survey["num_train_rows"]),
+        num_rows=num_rows(survey),
     )
     arms = planned_arms(config, whole, at_once, has_noise_floor)
     least = wall_secs(arm_secs, reference_only(arms), at_once)
@@ -141,7 +142,7 @@ def make_plan(
         expected_secs=wall_secs(arm_secs, arms, at_once),
         not_measured=not_measured(config, survey),
         warnings=(*warnings, *plan_warnings(config, survey, start, arms)),
-        extension_steps=min(config.pilot.max_extension_steps, schedule.schedule_steps - stop),
+        extension_steps=_extension_steps(config, survey, schedule, stop),
     )
 
 
@@ -157,7 +158,7 @@ class _Shape:
 
 
 def _shape(config: Config, survey: Mapping[str, Any]) -> _Shape:
-    schedule = full_schedule(config, int(survey["num_train_rows"]))
+    schedule = full_schedule(config, num_rows(survey))
     start = config.full_run.start_step
     stop, num_peak = _stop_step(schedule, start, config.pilot.min_peak_steps)
     cooled = _cooled(schedule, stop == schedule.schedule_steps, stop)
@@ -236,6 +237,15 @@ def _checkpoints(
     pinned["peak_end"] = stop
     too_big = int(survey.get("checkpoint_bytes") or 0) > config.pilot.max_checkpoint_bytes
     return {"peak_end": stop} if too_big else pinned
+
+
+def _extension_steps(
+    config: Config, survey: Mapping[str, Any], schedule: Schedule, stop: int
+) -> int:
+    """Steps that an undecided event may add; none where the rows of the peak's end are gone."""
+    if not goes_back(survey):
+        return 0
+    return min(config.pilot.max_extension_steps, schedule.schedule_steps - stop)
 
 
 def _arm_secs(survey: Mapping[str, Any], num_steps: int, num_validations: int) -> float | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import yaml
 
@@ -22,9 +23,11 @@ from pilot.arms.specs import arm_specs
 from pilot.config import Config, validate
 from pilot.engines.base import Engine, Observer, Program, StepRequest, Workload
 from pilot.engines.choose import open_workload
+from pilot.engines.contract import as_mistake
+from pilot.engines.guard import ContractError, guard
 from pilot.engines.precision import pick_device
 from pilot.entry import run_guarded
-from pilot.errors import PilotError, RecipeFailure, UsageError
+from pilot.errors import ConfigError, PilotError, RecipeFailure, UsageError
 from pilot.folder import PilotFolder, read_json
 from pilot.jsonl import write_json
 from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of_each
@@ -55,21 +58,22 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     module_path = Path(read_json(folder.start)["module_path"])
     workload = _open(config, module_path)
     facts = workload.facts()
-    if not facts:
+    if not facts and workload.num_rows is not None:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
     write_rows(folder.rows, facts, names)
     own = workload.own_order(max(2 * len(facts), _MAX_DRAWS))
     if own is not None:
         np.save(folder.own_order, own, allow_pickle=False)
-    model_facts = _measure_model(workload, config, rows_only)
+    model_facts = _measure_model(workload, config, folder, rows_only)
     if not rows_only:
         at_once = _fitting(config, at_once, device)
     threads = threads_of_each(
         config.launcher, device.type, num_cores(), 1 if rows_only else at_once
     )
     survey = {
-        "num_train_rows": len(facts),
+        "num_train_rows": workload.num_rows,
+        "rows_come_again": workload.num_rows is not None or workload.goes_back,
         "source_names": names,
         "validation_rows": dict(workload.validation_rows),
         "primary_validation": next(iter(workload.validation_rows), None),
@@ -124,7 +128,9 @@ def write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
     os.replace(temporary, path)
 
 
-def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[str, Any]:
+def _measure_model(
+    workload: Workload, config: Config, folder: PilotFolder, rows_only: bool
+) -> dict[str, Any]:
     """Parameters, bytes and seconds; what the recipe's failure hides is said in ``failure``."""
     found: dict[str, Any] = {
         "num_parameters": None,
@@ -141,18 +147,39 @@ def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[
         return {**found, "failure": "the survey was killed while it measured the model"}
     started = time.perf_counter()
     rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
-    order = np.random.default_rng(0).integers(workload.num_rows, size=_TIMED_STEPS * rows_per_step)
+    order = _any_rows(workload.num_rows, _TIMED_STEPS * rows_per_step)
     try:
         engine = workload.make_engine(order=order, first_step=1, observer=Observer())
-        engine.run(_measured(engine, found, started))
+        engine.run(_measured(engine, workload, folder, found, started))
     except RecipeFailure as failure:
+        if isinstance(failure.error, ContractError):
+            raise ConfigError([as_mistake(failure.error)]) from failure
         found["failure"] = f"the recipe failed in {failure.where}: {failure.error}"[:500]
     return found
 
 
-def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
-    """Sizes, then a few steps at the rate 0 with their seconds, then the bytes of a state."""
+def _any_rows(num_rows: int | None, count: int) -> npt.NDArray[np.int64]:
+    """Row ids to time steps with; none for a stream."""
+    if num_rows is None:
+        return np.empty(0, dtype=np.int64)
+    return np.random.default_rng(0).integers(num_rows, size=count)
+
+
+def _measured(
+    engine: Engine, workload: Workload, folder: PilotFolder, found: dict[str, Any], started: float
+) -> Program:
+    """Sizes, then a few steps at the rate 0 with their seconds, then the bytes of a state.
+
+    Raises:
+        ConfigError: rates that the user's code gives do not do as they should.
+    """
     start_secs = time.perf_counter() - started
+    with guard("build", step=None, row_ids=()):
+        if mistakes := workload.model_mistakes(engine.model):
+            raise ConfigError(mistakes)
+        rates = workload.own_rates(engine.model)
+    if rates is not None:
+        np.save(folder.own_rates, rates, allow_pickle=False)
     found.update(sizes(engine.model))
     found["built_dtypes"] = list(engine.built_dtypes)
     steps = []

@@ -99,7 +99,7 @@ def _attempt(
             folder=folder,
             job=job,
             config=config,
-            schedule=full_schedule(config, num_rows),
+            schedule=full_schedule(config, num_rows or 0),
             plan=read_plan(read_json(pilot_folder.plan)),
             engine=engine,
             recorder=recorder,

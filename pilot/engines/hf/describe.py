@@ -34,10 +34,11 @@ def describe(trainer: Any, name: str, max_steps: int) -> DescribedRun:
     """The run as a pilot of which the baseline is the whole."""
     config = validate(tree_of(trainer, name, max_steps))
     workload = TrainerWorkload(trainer, config, {})
-    facts = workload.facts() if workload.num_rows else []
+    facts = workload.facts()
     model = trainer.accelerator.unwrap_model(trainer.model)
     survey = {
-        "num_train_rows": len(facts),
+        "num_train_rows": workload.num_rows,
+        "rows_come_again": workload.goes_back,
         "source_names": sorted({fact.source for fact in facts}),
         "validation_rows": dict(workload.validation_rows) or {"validation": 0},
         "primary_validation": next(iter(workload.validation_rows), None),

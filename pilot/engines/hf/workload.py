@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,8 +25,10 @@ from pilot.recipe import RowFacts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import torch
 
 _COMPARED_ROWS = 16
+_AUDITED_ROWS = 256  # of a stream
 
 
 def open_trainer(config: Config, start: Path) -> TrainerWorkload:
@@ -60,9 +64,14 @@ class TrainerWorkload:
         seeds.set_random_state(state)
 
     @property
-    def num_rows(self) -> int:
-        """Training rows, as the loader sees them."""
-        return num_rows(self.dataset)
+    def num_rows(self) -> int | None:
+        """Training rows, as the loader sees them; None: a stream, whose rows have no ids."""
+        return None if inner_batch_sampler(self.loader) is None else num_rows(self.dataset)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether rows can be had again: not those of a stream."""
+        return self.num_rows is not None
 
     @property
     def validation_rows(self) -> Mapping[str, int]:
@@ -70,24 +79,42 @@ class TrainerWorkload:
         return {name: num_rows(rows) for name, rows in validation_sets(self.trainer).items()}
 
     def require_contract(self) -> None:
-        """The Trainer draws rows by their id, and trains as the configuration says.
+        """The Trainer has rows, and trains as the configuration says.
 
         Raises:
             ConfigError: with everything in which Trainer and configuration differ.
         """
-        if inner_batch_sampler(self.loader) is None or not self.num_rows:
+        if self.num_rows == 0:
             raise UsageError(
-                f"{self.target}: its training set has no rows that can be counted\n"
-                "    remedy: give a dataset with a length, or attach pilot.PilotCallback"
+                f"{self.target}: its training set has no rows\n"
+                "    remedy: check where it reads its data"
             )
-        lines = disagreements(self.trainer, self.own, self.config, self.num_rows, self.max_steps)
+        rows = self.num_rows or 0
+        lines = disagreements(self.trainer, self.own, self.config, rows, self.max_steps)
         rule = "the configuration must describe the Trainer's run"
         mistakes = [
             Mistake(key="recipe.trainer", value=line, rule=rule, remedy="make the two agree")
             for line in lines
         ]
+        if self.num_rows is None and self.config.full_run.schedule_steps is None:
+            mistakes = [
+                Mistake(
+                    key="full_run.epochs",
+                    value=f"{self.config.full_run.epochs:g}",
+                    rule="the training set is a stream: passes over it are no number of steps",
+                    remedy=f"set full_run.schedule_steps={self.max_steps}, and epochs to null",
+                )
+            ]
         if mistakes:
             raise ConfigError(mistakes)
+
+    def model_mistakes(self, model: torch.nn.Module) -> list[Mistake]:
+        """None beyond ``require_contract``."""
+        return []
+
+    def own_rates(self, model: torch.nn.Module) -> npt.NDArray[np.float64] | None:
+        """None: ``require_contract`` has compared the Trainer's scheduler with ``full_run``."""
+        return None
 
     @property
     def max_steps(self) -> int:
@@ -97,24 +124,37 @@ class TrainerWorkload:
 
     def facts(self) -> list[RowFacts]:
         """Source and length of every training row, as the collator makes it."""
-        counted = [self._collated(row) for row in range(min(_COMPARED_ROWS, self.num_rows))]
+        total = self.num_rows or 0  # of a stream: none
+        counted = [self._collated(row) for row in range(min(_COMPARED_ROWS, total))]
         plain = [_plain_facts(self.dataset[row]) for row in range(len(counted))]
         if plain != counted:
-            return [self._collated(row) for row in range(self.num_rows)]
-        rows = (_plain_facts(self.dataset[row]) for row in range(self.num_rows))
+            return [self._collated(row) for row in range(total)]
+        rows = (_plain_facts(self.dataset[row]) for row in range(total))
         return [found for found in rows if found is not None]
 
     def audit(self, vocab_size: int | None, max_positions: int | None) -> list[dict[str, Any]]:
         """What the label audit found in each set."""
-        sets = {"train": self.dataset, **validation_sets(self.trainer)}
+        train = self.dataset if self.num_rows is not None else self._head()
+        sets = {"train": train, **validation_sets(self.trainer)}
         return [
             audit_rows(name, rows, vocab_size=vocab_size, max_positions=max_positions)
             for name, rows in sets.items()
             if num_rows(rows)
         ]
 
+    def _head(self) -> list[Any]:
+        """The first rows of a stream; fewer where it raises: the run will meet it."""
+        state, rows = seeds.random_state(), []
+        with contextlib.suppress(Exception, SystemExit):
+            for row in itertools.islice(iter(self.dataset), _AUDITED_ROWS):
+                rows.append(row)
+        seeds.set_random_state(state)
+        return rows
+
     def own_order(self, num_rows: int) -> npt.NDArray[np.int64] | None:
-        """The first ``num_rows`` ids that the Trainer's loader draws."""
+        """The first ``num_rows`` ids that the Trainer's loader draws; None: rows have no ids."""
+        if self.num_rows is None:
+            return None
         args = self.trainer.args
         width = args.train_batch_size * args.gradient_accumulation_steps * max(1, args.world_size)
         steps = self._planned(-(-num_rows // width) + len(self.loader))
