@@ -188,3 +188,66 @@ def build(settings, *, sequence_length, seed):
     found = load(root / "two").arms["baseline"]
     assert {r.num_supervised_tokens for r in found.steps} == {8}
     assert set(found.validations[0].token_counts) == {1}
+
+
+TRAINER = """
+import torch
+from pathlib import Path
+from tests.engines.trainers import make_rows, make_trainer
+
+class Rows(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        rows = make_rows(96)
+        while True:
+            yield from rows
+
+def build_trainer():
+    return make_trainer(
+        Path("their_output"), max_steps=MAX_STEPS, train=Rows(), evaluate=make_rows(24, seed=1),
+        learning_rate=1e-2, dropout=0.1, lr_scheduler_type="constant_with_warmup",
+    )
+"""
+TRAINER_YAML = """\
+# @package _global_
+defaults:
+  - override /engine: transformers
+  - override /arms: reference
+recipe: {name: mine, trainer: "train.py:build_trainer"}
+full_run: {schedule_steps: MAX_STEPS, warmup_steps: 3, schedule: constant}
+batch: {micro_batch_size: 4}
+optim: {learning_rate: 1.0e-2, max_grad_norm: 1.0}
+pilot: {min_peak_steps: 40, cooldown_steps: 8, seed: 7}
+tracking: {uri: null}
+out_dir: out
+"""
+
+
+def make_trainer_dir(root: Path, max_steps: int) -> Path:
+    """A Trainer on a stream and the configuration that describes it."""
+    (root / "conf" / "recipe").mkdir(parents=True)
+    for path, text in (("train.py", TRAINER), ("conf/recipe/mine.yaml", TRAINER_YAML)):
+        (root / path).write_text(text.replace("MAX_STEPS", str(max_steps)))
+    return root
+
+
+@pytest.mark.slow
+def test_a_trainer_on_a_stream_is_go(tmp_path: Path, run_pilot: RunPilot) -> None:
+    root = make_trainer_dir(tmp_path / "u", 400)
+    done = run_pilot("+recipe=mine", cwd=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    view = load(root / "out")
+    baseline, lower = view.arms["baseline"], view.arms["lr_x1_3"]
+    assert len(baseline.steps) == 43 and len(baseline.cooldown) == 8
+    assert [r.row_hash for r in baseline.steps] == [r.row_hash for r in lower.steps]
+    assert len({r.row_hash for r in baseline.steps}) == 24  # 96 rows, 4 a step
+    assert view.plan.extension_steps == 0 and baseline.experiment("determinism") is None
+    text = str(verdict(root / "out")["not_measured"])
+    assert "it is a stream" in text and "do not come again" in text
+
+
+@pytest.mark.slow
+def test_a_cool_down_behind_a_trainers_loop_needs_rows(tmp_path: Path, run_pilot: RunPilot) -> None:
+    root = make_trainer_dir(tmp_path / "u", 46)
+    done = run_pilot("+recipe=mine", cwd=root)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "a stream's rows cannot be drawn behind it" in done.stderr
