@@ -179,8 +179,8 @@ def _as_rows(rows: Any, config: Config) -> Sequence[Any]:
     """Rows with an index; of a stream the first ones, with random numbers of their own."""
     if not is_stream(rows):
         return rows  # type: ignore[no-any-return]
-    state = seeds.random_state()
-    seeds.seed_everything(config.pilot.data_seed)
+    state = seeds.random_state(with_gpus=False)
+    seeds.set_random_state(seeds.cpu_state_of(config.pilot.data_seed))
     try:
         source: Iterable[Any] = rows() if not hasattr(rows, "__iter__") else rows
         return list(itertools.islice(source, config.pilot.validation_rows))

@@ -49,8 +49,8 @@ def batch_mistakes(recipe: CompleteRecipe) -> list[Mistake]:
     A loss that is wrong by itself shows in the survey's first step.
     """
     examples = list(recipe.head()[:_TRIED_ROWS]) if recipe.stream else _first(recipe.train)
-    if recipe.stream and not examples:
-        return []  # it is empty, or raises: an outcome of the run
+    if not examples:
+        return []  # a stream is empty, or raises: an outcome of the run
     batch = _tried(lambda: recipe.collate(examples))
     if batch is None:
         return []
@@ -102,6 +102,20 @@ def _rows(name: str, rows: Any) -> Iterator[Mistake]:
             yield _kind(name, rows, rule, "a generator function takes no arguments")
     elif not len(rows):
         yield _kind(name, rows, "has no examples", "check where the recipe reads its data")
+    elif why := _no_index(rows):
+        rule = f"must give its examples by their places 0, 1, 2, ...: {why}"
+        yield _kind(name, rows, rule, "make it a list of examples")
+
+
+def _no_index(rows: Any) -> str:
+    """Why the first row cannot be had by its place; empty when it can."""
+    try:
+        rows[0]
+    except (KeyError, IndexError, TypeError, NotImplementedError) as error:
+        return f"[0] raises {type(error).__name__}: {error}"[:200]
+    except (Exception, SystemExit):  # the run will meet it again, with its step and rows
+        return ""
+    return ""
 
 
 def _validation(found: Any, config: Config) -> Iterator[Mistake]:

@@ -141,10 +141,7 @@ class NativeEngine:
     # ---- the loop
 
     def train_step(self, learning_rate: float, *, forced: bool = False) -> None:
-        """Do the next step at ``learning_rate``; the record of the step before is handed out.
-
-        A scheduler of the recipe has its own rates, unless this one is ``forced``.
-        """
+        """Do the next step, at ``learning_rate`` unless the recipe's scheduler has its own."""
         step = self.step + 1
         row_ids = self.rows_of(step)
         rate = self.rates.begin(learning_rate, forced=forced)
@@ -197,13 +194,14 @@ class NativeEngine:
         self._update(step, row_ids)
         skipped = scale is not None and float(self.scaler.get_scale()) < scale
         if self.probe:
-            facts = step_facts(
-                self.recipe,
-                rows,
-                step=step,
-                learning_rate=learning_rate,
-                num_supervised=loss.num_supervised,
-            )
+            with guard("facts", step=step, row_ids=row_ids):
+                facts = step_facts(
+                    self.recipe,
+                    rows,
+                    step=step,
+                    learning_rate=learning_rate,
+                    num_supervised=loss.num_supervised,
+                )
             self.probe.end_step(facts, loss_scale=scale, skipped=skipped, is_mean=loss.is_mean)
             self._note_time(step, facts.num_tokens)
 

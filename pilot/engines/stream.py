@@ -1,9 +1,9 @@
 """Training rows that come one after the other: a generator function, an iterable, a dataset.
 
-A stream has random numbers of its own, begun with ``pilot.data_seed``: dropout, validations and
-``pilot.seed`` do not change what it gives, and every process of a pilot begins it from its start
-and gets the same rows, as far as it is deterministic. A window of the newest rows is kept, so that
-a branch can go back a little.
+A stream has random numbers of its own (on the CPU), begun with ``pilot.data_seed``: dropout,
+validations and ``pilot.seed`` do not change what it gives, and every process of a pilot begins it
+from its start and gets the same rows, as far as it is deterministic. A window of the newest rows is
+kept, so that a branch can go back a little.
 """
 
 from __future__ import annotations
@@ -75,12 +75,11 @@ class Stream:
     def _draw_to(self, count: int) -> None:
         if self._drawn >= count:
             return
-        outside = seeds.random_state()
+        outside = seeds.random_state(with_gpus=False)
+        if self._random is None:
+            self._random = seeds.cpu_state_of(self._seed)
         try:
-            if self._random is None:
-                seeds.seed_everything(self._seed)
-            else:
-                seeds.set_random_state(self._random)
+            seeds.set_random_state(self._random)
             iterator = self._begun()
             while self._drawn < count:
                 try:
@@ -90,7 +89,7 @@ class Stream:
                     raise StreamEnded(rule) from None
                 self._drawn += 1
         finally:
-            self._random = seeds.random_state()
+            self._random = seeds.random_state(with_gpus=False)
             seeds.set_random_state(outside)
 
     def _begun(self) -> Iterator[Any]:

@@ -95,6 +95,16 @@ def test_everything_that_is_of_the_wrong_kind_at_once() -> None:
     assert found["recipe's validation['a']"].rule == "has no examples"
 
 
+class Columns:
+    """A table that is indexed by its columns, as a data frame is."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, name: Any) -> Any:
+        return {"x": [1, 2, 3]}[name]
+
+
 @pytest.mark.parametrize(
     ("train", "words"),
     [
@@ -107,8 +117,12 @@ def test_everything_that_is_of_the_wrong_kind_at_once() -> None:
         (torch.utils.data.DataLoader([1, 2]), "not batches"),
         (lambda count: iter([count]), "a function that returns one"),
         (5, "a function that returns one"),
+        (Columns(), "by their places 0, 1, 2, ...: [0] raises KeyError: 0"),
     ],
-    ids=["none", "dict", "set", "bytes", "empty", "no_rows", "loader", "function", "number"],
+    ids=[
+        *("none", "dict", "set", "bytes", "empty", "no_rows", "loader", "function", "number"),
+        "columns",
+    ],
 )
 def test_rows_of_the_wrong_kind(train: Any, words: str) -> None:
     found = mistakes(changed(train=train))

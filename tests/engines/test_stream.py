@@ -237,3 +237,12 @@ def test_an_empty_stream_is_the_runs_to_meet(make_engine: Make) -> None:
     assert batch_mistakes(engine.recipe) == []
     with pytest.raises(RecipeFailure, match="ended after 0 rows"):
         engine.train_step(0.1)
+
+
+def test_facts_of_a_stream_that_raise_are_the_runs(make_engine: Make) -> None:
+    """A list's facts are looked at by the survey; a stream's only when its rows come."""
+    recipe: Any = Streamed()
+    recipe.facts = lambda example: {}["gone"]
+    with pytest.raises(RecipeFailure) as caught:
+        train(make_engine(recipe), 2)
+    assert (caught.value.where, caught.value.step) == ("facts", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -171,7 +172,7 @@ class TrainerWorkload:
     ) -> TransformersEngine:
         """The engine that attaches to the Trainer; the order is the Trainer's own."""
         width = max(1, self.config.batch.micro_batch_size * self.config.batch.grad_accum_steps)
-        return TransformersEngine(
+        engine = TransformersEngine(
             self.trainer,
             self.config,
             planned=self._planned(first_step - 1 + len(order) // width)[first_step - 1 :],
@@ -179,6 +180,11 @@ class TrainerWorkload:
             observer=observer,
             attempt=attempt,
         )
+        if not self.goes_back:
+            engine.capabilities = dataclasses.replace(
+                engine.capabilities, can_replay=False, can_branch=False, reports_row_ids=False
+            )
+        return engine
 
     def _planned(self, num_steps: int) -> Sequence[list[Rows]]:
         state = seeds.random_state()
