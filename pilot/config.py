@@ -34,11 +34,14 @@ class FullRun(Section):
 
 
 class Optim(Section):
-    """The optimizer. Keys beyond these are arguments of ``_target_`` and checked against it."""
+    """The optimizer. Keys beyond these are arguments of ``_target_`` and checked against it.
+
+    Without a class (null) the recipe builds it: all keys but ``_target_`` are passed on to it.
+    """
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, frozen=True)
 
-    target: str = Field(alias="_target_")
+    target: str | None = Field(alias="_target_")
     learning_rate: Positive
     max_grad_norm: Positive | None = None
     weight_decay: NonNegative = 0.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,21 @@ class OwnRates:
 def _peak(row: npt.NDArray[np.float64]) -> float:
     finite = row[np.isfinite(row)]
     return float(finite.max()) if finite.size else 0.0
+
+
+def plain_options(groups: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The plain values of parameter groups but their rates, as JSON holds them."""
+    return tuple(_plain(group) for group in groups)
+
+
+def _plain(group: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in group.items():
+        items = value if isinstance(value, (list, tuple)) else [value]
+        plain = all(item is None or isinstance(item, (bool, int, float, str)) for item in items)
+        if key not in ("params", "param_names", "lr", "initial_lr") and plain:
+            found[str(key)] = list(items) if isinstance(value, (list, tuple)) else value
+    return found
 
 
 def same_rates(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> bool:

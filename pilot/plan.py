@@ -21,6 +21,7 @@ from pilot.arms.price import (
     wall_secs,
 )
 from pilot.config import Config
+from pilot.data.known import goes_back, num_rows
 from pilot.errors import PlanRefused
 from pilot.folder import BASELINE, Job
 from pilot.jsonl import from_json
@@ -95,8 +96,8 @@ def make_plan(
 
     Args:
         config: the validated configuration.
-        survey: ``survey.json``: ``num_train_rows``, ``checkpoint_bytes``, ``timing`` (seconds),
-            ``validation_rows`` and ``failure``.
+        survey: ``survey.json``: ``num_train_rows`` (None: a stream), ``checkpoint_bytes``,
+            ``timing`` (seconds), ``validation_rows`` and ``failure``.
         warnings: what the configuration's author should know; printed with the plan.
         has_noise_floor: a stored one replaces the replicas.
         own_rates: the rates of ``full_run.schedule: trainer``, as the survey measured them.
@@ -106,7 +107,7 @@ def make_plan(
     """
     shape = _shape(config, survey, own_rates)
     schedule, start, stop, cooldown = shape.schedule, shape.start, shape.stop, shape.cooldown
-    extension = min(config.pilot.max_extension_steps, schedule.last_planned - stop)
+    extension = _extension_steps(config, survey, schedule, stop)
     num_steps, at_once = stop - start + cooldown, int(survey.get("num_parallel") or 1)
     validations = _validations(schedule, start, stop, cooldown)
     arm_secs = _arm_secs(survey, num_steps, len(validations))
@@ -114,7 +115,7 @@ def make_plan(
         num_steps=num_steps,
         secs=arm_secs,
         stop_step=stop,
-        num_rows=int(survey["num_train_rows"]),
+        num_rows=num_rows(survey),
     )
     arms = planned_arms(config, whole, at_once, has_noise_floor)
     least = wall_secs(arm_secs, reference_only(arms), at_once)
@@ -171,7 +172,7 @@ class _Shape:
 
 
 def _shape(config: Config, survey: Mapping[str, Any], own_rates: RateTable | None) -> _Shape:
-    schedule = full_schedule(config, int(survey["num_train_rows"]), own_rates)
+    schedule = full_schedule(config, num_rows(survey), own_rates)
     if schedule.kind == TRAINER and not schedule.peak > 0.0:
         raise PlanRefused([_no_rates(schedule, survey)])
     start = config.full_run.start_step
@@ -260,6 +261,15 @@ def _checkpoints(
     pinned["peak_end"] = stop
     too_big = int(survey.get("checkpoint_bytes") or 0) > config.pilot.max_checkpoint_bytes
     return {"peak_end": stop} if too_big else pinned
+
+
+def _extension_steps(
+    config: Config, survey: Mapping[str, Any], schedule: Schedule, stop: int
+) -> int:
+    """Steps that an undecided event may add; none where the rows of the peak's end are gone."""
+    if not goes_back(survey):
+        return 0
+    return min(config.pilot.max_extension_steps, schedule.last_planned - stop)
 
 
 def _arm_secs(survey: Mapping[str, Any], num_steps: int, num_validations: int) -> float | None:

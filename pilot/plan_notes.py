@@ -7,6 +7,7 @@ from typing import Any
 
 from pilot.arms.price import PlannedArm
 from pilot.config import Config
+from pilot.data.known import goes_back, is_stream
 from pilot.own_rates import SURVEYED
 
 # Objectives whose loss the gate `progress` judges.
@@ -101,7 +102,25 @@ def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
     unknown = str((survey.get(SURVEYED) or {}).get("unknown") or "")
     if unknown:
         missing.append(f"the learning rates of the full run: {unknown}")
+    missing.extend(_stream(survey))
     if survey.get("failure"):
         missing.append(f"expected time: {survey['failure']}")
     missing.extend(f"check {name}: skipped by checks.skip" for name in config.checks.skip)
     return tuple(missing)
+
+
+def _stream(survey: Mapping[str, Any]) -> list[str]:
+    """What rows without ids and without a number leave open."""
+    if not is_stream(survey):
+        return []
+    lines = [
+        "sources, lengths and order of the whole training data, and its longest row: it is a "
+        "stream, whose rows have no ids and no known number; only what was drawn is counted",
+        "labels of the training data behind its first rows: a stream is looked at in its beginning",
+    ]
+    if not goes_back(survey):
+        lines.append(
+            "determinism of a step, and more steps for an event undecided at the end of the peak: "
+            "rows that the Trainer's loop has drawn from a stream do not come again"
+        )
+    return lines

@@ -27,7 +27,10 @@ _MAX_EMBEDDING_ROWS = 512
 
 @dataclass(frozen=True, kw_only=True)
 class StepFacts:
-    """What the host knows of a step without asking the device."""
+    """What the host knows of a step without asking the device.
+
+    ``row_hash``: of the rows' contents, where they have no ids; empty: of their ids.
+    """
 
     step: int
     learning_rate: float
@@ -36,6 +39,7 @@ class StepFacts:
     row_ids: tuple[int, ...]
     longest_tokens: int
     source_counts: Mapping[str, int]
+    row_hash: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +131,7 @@ class Probe:
         skipped: bool,
         is_mean: bool = False,
         counts: torch.Tensor | None = None,
+        contents: torch.Tensor | None = None,
     ) -> None:
         """Measure the update and queue the step's numbers for reading.
 
@@ -137,6 +142,8 @@ class Probe:
             is_mean: the losses that were added make the step's loss, not the sum of token losses.
             counts: supervised tokens, tokens and the longest row, on the device; they replace those
                 of ``facts``. For a loop whose batches the host has not seen.
+            contents: with ``counts``: a number below 2^53 that tells these rows from others, for
+                rows without ids.
         """
         after = self._sample()
         change = _sums_of_squares(after - self._before, self._sizes) * self._scales
@@ -160,6 +167,8 @@ class Probe:
         )
         if counts is not None:
             numbers = torch.cat([numbers, counts.to(numbers)])
+        if contents is not None:
+            numbers = torch.cat([numbers, contents.to(numbers).reshape(1)])
         self._pending = _Pending(
             facts=facts,
             numbers=_copy_to_host(numbers),
@@ -199,7 +208,7 @@ class Probe:
             finite_grads=bool(np.isfinite(grad_norm)),
             finite_params=bool(np.isfinite(param_norm)),
             row_ids=facts.row_ids,
-            row_hash=row_hash(facts.row_ids),
+            row_hash=facts.row_hash or row_hash(facts.row_ids),
             longest_tokens=facts.longest_tokens,
             source_counts=facts.source_counts,
         )
@@ -242,9 +251,13 @@ class Probe:
 def _counted(facts: StepFacts, counts: Sequence[float]) -> StepFacts:
     if not counts:
         return facts
-    supervised, tokens, longest = (int(count) for count in counts)
+    supervised, tokens, longest, *contents = (int(count) for count in counts)
     return replace(
-        facts, num_supervised_tokens=supervised, num_tokens=tokens, longest_tokens=longest
+        facts,
+        num_supervised_tokens=supervised,
+        num_tokens=tokens,
+        longest_tokens=longest,
+        row_hash=f"{contents[0]:016x}" if contents else facts.row_hash,
     )
 
 

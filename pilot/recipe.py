@@ -35,10 +35,13 @@ class RowFacts:
 
 
 class Recipe(Protocol):
-    """What a recipe's ``build(settings, sequence_length, seed)`` returns.
+    """What a recipe's ``build(settings, sequence_length, seed)`` returns, in its whole form.
 
     ``train`` and each set in ``validation`` are sequences of examples of any type; a row's id is
     its index. The first validation set is the primary one: it decides, the others only warn.
+    Less is enough (``train``, ``validation``, ``build_model``, ``collate`` and one loss), and more
+    is possible (a stream, its own optimizer): the contract stands in ``recipes/README.md``, its
+    defaults in ``pilot/engines/complete.py``.
     """
 
     @property

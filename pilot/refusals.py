@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pilot.config import Config
+from pilot.data.known import goes_back
 from pilot.schedule import Schedule
 
 
@@ -41,6 +42,12 @@ def refusals(
         reasons.append(
             f"the full run has {schedule.schedule_steps - start} step left: three validations "
             "(before, between, after) need at least 2"
+        )
+    if not goes_back(survey) and stop + cooldown > schedule.schedule_steps:
+        reasons.append(
+            f"the cool-down would end at step {stop + cooldown}, the Trainer's loop at step "
+            f"{schedule.schedule_steps}: a stream's rows cannot be drawn behind it; train longer, "
+            "or lower pilot.min_peak_steps or pilot.cooldown_steps"
         )
     if not survey.get("validation_rows"):
         held = survey.get("held_out") or {}

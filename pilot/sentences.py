@@ -17,9 +17,10 @@ from pilot.checks.registry import (
     skipped_names,
     unknown_names,
 )
+from pilot.data.known import is_stream
 from pilot.records import Finding
 from pilot.verdict import GO, NO_GO, NOT_MEASURED, PASS, WAIVED, GateResult
-from pilot.view import PilotView
+from pilot.view import ArmView, PilotView
 
 
 def why(
@@ -138,6 +139,19 @@ def restart_lines(view: PilotView) -> list[str]:
     """Arms that were killed and resumed: said, but no reason to trust their records less."""
     return [
         f"arm {arm.job.arm} needed {plural(arm.num_attempts, 'attempt')}: it was killed and resumed"
+        + _resumed_stream(view, arm)
         for arm in arms_in_order(view)
         if arm.num_attempts > 1
     ]
+
+
+def _resumed_stream(view: PilotView, arm: ArmView) -> str:
+    """Whether a stream gave the same rows again: it was skipped forward by drawing them."""
+    if not is_stream(view.survey):
+        return ""
+    evidence = arm.experiment("resumed_stream")
+    if evidence is None:
+        return "; whether its stream gave the same rows again is not known"
+    if evidence.values["same_rows"]:
+        return "; its stream gave the same rows again"
+    return f", on other rows from step {evidence.step} on: its stream does not repeat itself"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import yaml
 
@@ -22,6 +23,8 @@ from pilot.arms.specs import arm_specs
 from pilot.config import Config, validate
 from pilot.engines.base import Engine, Observer, Program, StepRequest, Workload
 from pilot.engines.choose import open_workload
+from pilot.engines.contract import as_mistake
+from pilot.engines.guard import ContractError, guard
 from pilot.engines.precision import pick_device
 from pilot.entry import run_guarded
 from pilot.errors import ConfigError, Mistake, PilotError, RecipeFailure, UsageError
@@ -60,7 +63,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     module_path = Path(read_json(folder.start)["module_path"])
     workload = _open(config, module_path)
     facts = workload.facts()
-    if not facts:
+    if not facts and workload.num_rows is not None:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
     write_rows(folder.rows, facts, names)
@@ -79,7 +82,8 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         config.launcher, device.type, num_cores(), 1 if rows_only else at_once
     )
     survey = {
-        "num_train_rows": len(facts),
+        "num_train_rows": workload.num_rows,
+        "rows_come_again": workload.num_rows is not None or workload.goes_back,
         "source_names": names,
         "num_rows_measured": sum(fact.num_tokens >= 0 for fact in facts),
         "held_out": held_out,
@@ -164,18 +168,34 @@ def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[
         return {**found, "failure": "the survey was killed while it measured the model"}
     started = time.perf_counter()
     rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
-    order = np.random.default_rng(0).integers(workload.num_rows, size=_TIMED_STEPS * rows_per_step)
+    order = _any_rows(workload.num_rows, _TIMED_STEPS * rows_per_step)
     try:
         engine = workload.make_engine(order=order, first_step=1, observer=Observer())
-        engine.run(_measured(engine, found, started))
+        engine.run(_measured(engine, workload, found, started))
     except RecipeFailure as failure:
+        if isinstance(failure.error, ContractError):
+            raise ConfigError([as_mistake(failure.error)]) from failure
         found["failure"] = f"the recipe failed in {failure.where}: {failure.error}"[:500]
     return found
 
 
-def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
-    """Sizes, then a few steps at the rate 0 with their seconds, then the bytes of a state."""
+def _any_rows(num_rows: int | None, count: int) -> npt.NDArray[np.int64]:
+    """Row ids to time steps with; none for a stream."""
+    if num_rows is None:
+        return np.empty(0, dtype=np.int64)
+    return np.random.default_rng(0).integers(num_rows, size=count)
+
+
+def _measured(engine: Engine, workload: Workload, found: dict[str, Any], started: float) -> Program:
+    """Sizes, then a few steps at the rate 0 with their seconds, then the bytes of a state.
+
+    Raises:
+        ConfigError: rates that the user's code gives do not do as they should.
+    """
     start_secs = time.perf_counter() - started
+    with guard("build", step=None, row_ids=()):
+        if mistakes := workload.model_mistakes(engine.model):
+            raise ConfigError(mistakes)
     found.update(sizes(engine.model))
     found["built_dtypes"] = list(engine.built_dtypes)
     found[SURVEYED] = engine.own_rates()

@@ -15,6 +15,7 @@ from pilot.arms.one_variable import change_leaf
 from pilot.arms.price import PlannedArm
 from pilot.arms.specs import REPLICA, find_spec
 from pilot.config import Config, validate
+from pilot.data.known import num_rows
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, count_attempts, read_json
 from pilot.jsonl import from_json, write_json, write_text
 from pilot.plan import Plan, baseline_job
@@ -50,7 +51,7 @@ def settle_identical(folder: PilotFolder, jobs: Sequence[Job], config: Config) -
     baseline = load_arm(folder.arm(BASELINE).root)
     whole = baseline.outcome is not None and baseline.outcome.status == Outcome.COMPLETED
     records = (*baseline.steps, *baseline.cooldown)
-    num_rows = int(read_json(folder.survey)["num_train_rows"])
+    rows = num_rows(read_json(folder.survey))
     left = []
     for job in jobs:
         arm = folder.arm(job.arm)
@@ -60,7 +61,7 @@ def settle_identical(folder: PilotFolder, jobs: Sequence[Job], config: Config) -
             left.append(job)
             continue
         own = validate(yaml.safe_load(arm.config.read_text(encoding="utf-8")))
-        step = forks.first_difference(job, config, own, records, num_rows)
+        step = forks.first_difference(job, config, own, records, rows)
         if step is None and whole:
             why = forks.why_identical(job, config)
             _say_identical(arm, job.start_step, why)
@@ -150,7 +151,7 @@ def _say_identical(arm: ArmFolder, step: int, why: str) -> None:
 
 def _ends_too_soon(folder: PilotFolder, tree: Mapping[str, Any], plan: Plan) -> str:
     """Why an arm's own full run is too short for the pilot's steps; empty when it is not."""
-    own = full_schedule(validate(tree), int(read_json(folder.survey)["num_train_rows"]))
+    own = full_schedule(validate(tree), num_rows(read_json(folder.survey)))
     if own.schedule_steps >= plan.stop_step:
         return ""
     return f"its full run ends at step {own.schedule_steps}, the pilot at {plan.stop_step}"

@@ -30,7 +30,8 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     A source or the longest rows never seen: undetermined under ``pilot.data=representative``, a
     warning under ``prefix`` (the full run's own order decides what comes first). A run that ended
     early by itself is only said to have ended: the gate that fails decides. Values are not looked
-    at, so NaN and constants do not matter; an empty arm is not covered.
+    at, so NaN and constants do not matter; an empty arm is not covered. Of a stream only steps and
+    validations are judged: the plan lists what is not known of it.
     """
     table = coverage_table(view, arm)
     ended = arm.outcome is not None and arm.outcome.status != Outcome.COMPLETED
@@ -42,6 +43,12 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
         f"{seen} of {plural(len(table['sources']), 'source')}, "
         f"longest row {table['extremes']['longest_tokens_seen']} tokens"
     )
+    if table["num_rows"] is None:
+        fine = (
+            f"{plural(len(arm.steps), 'step')} and {len(arm.cooldown)} of cool-down, "
+            f"{sum(v['done'] for v in table['validations'])} validations, "
+            f"{plural(table['num_rows_drawn'], 'row')} of a stream"
+        )
     return CheckResult(
         measured=True,
         findings=tuple(found),
@@ -81,6 +88,8 @@ def _data_gaps(table: Mapping[str, Any]) -> Iterator[Finding]:
         text = f"{plural(count, 'drawn row id')} not in the row table: the data changed since"
         yield _finding(UNDETERMINED, text, {"num_unknown_rows": count}, "survey again")
     extremes = table["extremes"]
+    if table["num_rows"] is None:  # a stream: nobody knows what else is in it
+        return
     unseen = extremes["sources_not_seen"]
     if unseen:
         text = f"{plural(len(unseen), 'source')} never seen: {', '.join(unseen)}"

@@ -5,12 +5,14 @@ Row ids come with every step record, lengths and sources from the row table. Sha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pilot.data.known import is_stream
 from pilot.plan import Plan
 from pilot.view import ArmView, PilotView, RowTable
 
@@ -22,8 +24,11 @@ def coverage_table(view: PilotView, arm: ArmView) -> dict[str, Any]:
 
     ``seen`` counts draws of the arm's own steps (the cool-down branch is not part of them); a row
     drawn twice counts twice in shares and once in ``num_rows``. Ids that are not in the row table
-    are counted in ``num_unknown_rows`` and left out. Empty input gives zeros and nulls.
+    are counted in ``num_unknown_rows`` and left out. Empty input gives zeros and nulls. Of a stream
+    only what was drawn is known: what is planned is null.
     """
+    if is_stream(view.survey):
+        return _of_stream(view, arm)
     drawn = np.array([row for record in arm.steps for row in record.row_ids], dtype=np.int64)
     known = drawn[(drawn >= 0) & (drawn < len(view.rows.num_tokens))]
     return {
@@ -35,6 +40,43 @@ def coverage_table(view: PilotView, arm: ArmView) -> dict[str, Any]:
         "sources": list(_sources(view.rows, known)),
         "lengths": _lengths(view.rows, known),
         "extremes": _extremes(view.rows, known, arm),
+        "segments": list(_segments(view.plan, arm)),
+        "validations": list(_validations(view.plan, arm)),
+    }
+
+
+def _of_stream(view: PilotView, arm: ArmView) -> dict[str, Any]:
+    """The same table where rows have no ids: what was drawn is counted, nothing is planned."""
+    counts: Counter[str] = Counter()
+    for record in arm.steps:
+        counts.update(record.source_counts)
+    num_drawn = len(arm.steps) * view.plan.rows_per_step
+    longest = max((record.longest_tokens for record in arm.steps), default=None)
+    unknown: dict[str, int | None] = {name: None for name, _ in _QUANTILES}
+    return {
+        "data": "stream",
+        "num_rows_drawn": num_drawn,
+        "num_rows_seen": num_drawn,
+        "num_rows": None,
+        "num_unknown_rows": 0,
+        "sources": [
+            {
+                "source": name,
+                "num_rows": None,
+                "planned_share": None,
+                "seen_share": _share(count, counts.total()),
+                "num_rows_drawn": count,
+                "num_rows_seen": count,
+            }
+            for name, count in sorted(counts.items())
+        ],
+        "lengths": {"planned": unknown, "seen": {**unknown, "max": longest}},
+        "extremes": {
+            "longest_tokens": None,
+            "longest_tokens_seen": longest,
+            "longest_seen": None,
+            "sources_not_seen": [],
+        },
         "segments": list(_segments(view.plan, arm)),
         "validations": list(_validations(view.plan, arm)),
     }

@@ -346,4 +346,4 @@ def _optimizer(overrides: Sequence[str]) -> str:
 
 
 def _short(target: str) -> str:
-    return target.rsplit(".", 1)[-1]
+    return "the recipe's own optimizer" if target == "None" else target.rsplit(".", 1)[-1]

@@ -30,6 +30,8 @@ def choose_order(
     are the first draws of the user's own loader: they are the order then, and are audited.
     """
     num_rows = len(rows.num_tokens)
+    if own is None and not num_rows:
+        return np.empty(0, dtype=np.int64), {}  # a stream: its order is its own
     if own is not None:
         needed = plan.num_rows_needed + plan.extension_steps * plan.rows_per_step
         begin = plan.start_step * plan.rows_per_step

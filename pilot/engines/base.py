@@ -28,7 +28,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pilot.errors import RecipeFailure
+from pilot.errors import Mistake, RecipeFailure
 from pilot.records import Outcome, Resource, StepRecord, ValidationRecord
 
 if TYPE_CHECKING:
@@ -161,7 +161,10 @@ class Engine(Watched, Protocol):
         ...
 
     def rows_of(self, step: int) -> tuple[int, ...]:
-        """The row ids of the planned ``step``; empty where the engine does not know them."""
+        """The row ids of the planned ``step``; empty where the engine does not know them.
+
+        Of a stream that the engine draws itself: places from its start.
+        """
         ...
 
     def try_rows(self, row_ids: Sequence[int]) -> float:
@@ -209,8 +212,13 @@ class Workload(Protocol):
     """What the user trains, as an engine sees it before any step: rows, sets, and how to begin."""
 
     @property
-    def num_rows(self) -> int:
-        """Training rows."""
+    def num_rows(self) -> int | None:
+        """Training rows; None: a stream, whose rows have no ids and no known number."""
+        ...
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether rows that were trained on can be had again: for a branch, a replayed step."""
         ...
 
     @property
@@ -222,16 +230,23 @@ class Workload(Protocol):
         """Check that the user's code gives what is used.
 
         Raises:
-            TypeError: names what is missing or of the wrong kind.
+            ConfigError: names everything that is missing or of the wrong kind.
         """
         ...
 
+    def model_mistakes(self, model: torch.nn.Module) -> list[Mistake]:
+        """What can be wrong only with the model there: rates that the user's code gives."""
+        ...
+
     def facts(self) -> list[RowFacts]:
-        """Source and length of every training row."""
+        """Source and length of every training row; empty for a stream."""
         ...
 
     def audit(self, vocab_size: int | None, max_positions: int | None) -> list[dict[str, Any]]:
-        """What the label audit found in each set (``pilot/data/audit.py``)."""
+        """What the label audit found in each set (``pilot/data/audit.py``).
+
+        Of a stream the first rows are looked at.
+        """
         ...
 
     def digests(self) -> list[dict[str, Any]]:

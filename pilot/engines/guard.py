@@ -18,6 +18,19 @@ _MEMORY_WORDS = (
     "status_alloc_failed",
 )
 _MAX_TRACEBACK_CHARS = 8_000
+_REMEDIES = {
+    "num_supervised": "sum over the positions of each example, not over the batch",
+    "losses": "sum over the positions of each example, not over the batch; a mean, or a sum and "
+    "its count, is what loss(model, batch) returns",
+}
+
+
+class ContractError(ValueError):
+    """Something in a recipe is not as the contract says: what, its value, the rule, the remedy."""
+
+    def __init__(self, what: str, value: str, rule: str, remedy: str) -> None:
+        self.what, self.value, self.rule, self.remedy = what, value, rule, remedy
+        super().__init__(f"{what} {rule}; got {value}")
 
 
 @contextmanager
@@ -42,16 +55,15 @@ def require_shape(what: str, values: object, num_examples: int) -> None:
     """The recipe contract: one value per example.
 
     Raises:
-        ValueError: ``values`` is not a tensor of shape [num_examples].
+        ContractError: ``values`` is not a tensor of shape [num_examples], or counts are no whole
+            numbers.
     """
     if what == "num_supervised" and isinstance(values, torch.Tensor) and values.is_floating_point():
-        raise ValueError(f"{what} must return whole numbers, got {values.dtype}")
+        raise ContractError(what, str(values.dtype), "must return whole numbers", "add .long()")
     shape = tuple(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
     if shape != (num_examples,):
-        raise ValueError(
-            f"{what} must return a tensor of shape ({num_examples},), one value per example; "
-            f"got {shape}"
-        )
+        rule = f"must return a tensor of shape ({num_examples},), one value per example"
+        raise ContractError(what, f"shape {shape}", rule, _REMEDIES.get(what, "see the contract"))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -7,8 +7,8 @@ unscaled *before* they are measured and clipped. The probe only reads.
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,15 +19,21 @@ import torch
 from pilot.config import Config
 from pilot.engines import seeds
 from pilot.engines.base import Capabilities, Observer, Program
-from pilot.engines.guard import guard, require_shape
-from pilot.engines.optimizer import build_optimizer
+from pilot.engines.complete import CompleteRecipe, complete
+from pilot.engines.group_rates import GroupRates
+from pilot.engines.guard import guard
+from pilot.engines.losses import StepLoss
+from pilot.engines.native_state import put_state, take_state
+from pilot.engines.own_optimizer import make_optimizer, make_scheduler, own_rates
 from pilot.engines.precision import autocast, make_scaler, pick_device, to_device, weight_dtype
-from pilot.engines.state import copy_state, load_model_state, model_state
-from pilot.engines.validation import evaluate, pick_rows
-from pilot.memory import peak_memory_bytes
-from pilot.probe import Probe, StepFacts
-from pilot.recipe import Recipe
+from pilot.engines.state import left_as_it_was
+from pilot.engines.step_rows import make_batches, step_facts, step_resource
+from pilot.engines.validation import expected_secs, validate_all
+from pilot.own_rates import OwnRates
+from pilot.probe import Probe
+from pilot.recipe import Batch, Recipe
 from pilot.records import Outcome, Resource, StepRecord, ValidationRecord
+from pilot.schedule import full_schedule
 
 
 class NativeEngine:
@@ -54,7 +60,7 @@ class NativeEngine:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: Recipe | CompleteRecipe,
         config: Config,
         *,
         order: npt.NDArray[np.int64],
@@ -63,21 +69,26 @@ class NativeEngine:
         attempt: int = 1,
         with_probe: bool = True,
     ) -> None:
-        self.recipe, self.config, self.observer = recipe, config, observer
+        self.config, self.observer = config, observer
         self.order, self.first_step, self.attempt = order, first_step, attempt
         self.step = first_step - 1
         self.device = pick_device(config.engine.device)
         self.dtype = weight_dtype(config.precision)
         seeds.seed_everything(config.pilot.seed)
         with guard("build", step=None, row_ids=()):
-            built = recipe.build_model("full")
+            self.recipe = complete(recipe, config)
+            built = self.recipe.build_model("full")
             self.built_dtypes = sorted({str(p.dtype)[6:] for p in built.parameters()})
             self.model = built.to(self.device, self.dtype)
             self.trainable = [p for p in self.model.parameters() if p.requires_grad]
             if not self.trainable:
                 raise ValueError("the model has no trainable parameter: everything is frozen")
-        optim = config.optim.model_dump(by_alias=True)
-        self.optimizer = build_optimizer(optim, self.trainable)
+            self.optimizer = make_optimizer(self.recipe.own, config, self.model)
+            self.rates = GroupRates(self.optimizer)
+            num_steps = full_schedule(config, self.recipe.num_rows or 0).schedule_steps
+            self.rates.follow(make_scheduler(self.recipe.own, self.optimizer, num_steps))
+        if self.recipe.stream is not None:
+            self.capabilities = dataclasses.replace(self.capabilities, reports_row_ids=False)
         self.scaler = make_scaler(config.precision, self.device)
         self.probe = Probe(self.model) if with_probe else None
         self._step_started = time.perf_counter()
@@ -93,54 +104,23 @@ class NativeEngine:
             except StopIteration as done:
                 outcome: Outcome = done.value
                 return outcome
-            self.train_step(request.learning_rate)
+            self.train_step(request.learning_rate, forced=request.forced)
 
     def request_validation(self, at: str) -> list[ValidationRecord]:
         """Evaluate all validation sets now, without moving the run's random state."""
         self.flush()
-        state, records = seeds.random_state(), []
-        for index, (name, examples) in enumerate(self.recipe.validation.items()):
-            started = time.perf_counter()
-            rows = pick_rows(
-                len(examples), self.config.pilot.validation_rows, self.config.pilot.data_seed
-            )
-            sums, counts = evaluate(self, name, examples, rows)
-            record = ValidationRecord(
-                at=at,
-                step=self.step,
-                name=name,
-                primary=index == 0,
-                loss=sum(sums) / sum(counts) if sum(counts) else float("nan"),
-                loss_sums=tuple(sums),
-                token_counts=tuple(counts),
-                attempt=self.attempt,
-            )
-            secs = time.perf_counter() - started
-            memory = peak_memory_bytes(self.device)
-            resource = Resource(
-                kind="validation", step=self.step, secs=secs, peak_memory_bytes=memory
-            )
-            self.observer.on_validation(record, resource)
-            records.append(record)
-        seeds.set_random_state(state)
+        records = validate_all(self, at)
         self._step_started = time.perf_counter()
         return records
 
     def validation_secs(self) -> float:
         """Expected seconds of one validation of all sets, from its first batch."""
-        begun, size = time.perf_counter(), self.config.batch.micro_batch_size
-        limits = (self.config.pilot.validation_rows, self.config.pilot.data_seed)
-        total = sum(len(pick_rows(len(r), *limits)) for r in self.recipe.validation.values())
-        if total:
-            examples = next(iter(self.recipe.validation.values()))
-            chunk = [examples[i] for i in range(min(size, len(examples)))]
-            with guard("validation", step=None, row_ids=()), torch.no_grad():
-                batch = to_device(self.recipe.collate(chunk), self.device, self.dtype)
-                self.recipe.losses(self.model, batch)
-        return (time.perf_counter() - begun) * -(-total // size)
+        return expected_secs(self)
 
-    def own_rates(self) -> None:
-        """None: this loop uses the rates that it is given."""
+    def own_rates(self) -> OwnRates | None:
+        """What the recipe's own scheduler plans; None: this loop uses the rates it is given."""
+        steps = full_schedule(self.config, self.recipe.num_rows or 0).schedule_steps
+        return own_rates(self.recipe.own, self.config, self.model, steps)
 
     def change_groups(
         self, rate_scales: Sequence[float], weight_decays: Sequence[float] | None = None
@@ -148,77 +128,59 @@ class NativeEngine:
         """Nothing: optimizer and rates are built from this arm's own configuration."""
 
     def snapshot(self) -> dict[str, Any]:
-        """The exact state: trainable tensors and buffers, optimizer, scaler, random states, step.
-
-        Frozen weights are left out: the recipe builds them again (LoRA: adapters alone).
-        """
+        """The exact state; frozen weights are left out (the recipe builds them again)."""
         self.flush()
-        return {
-            "step": self.step,
-            **model_state(self.model),
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "random": seeds.random_state(),
-            "probe": self.probe.state_dict() if self.probe else {},
-        }
+        return take_state(self)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a snapshot, bit for bit."""
-        load_model_state(self.model, state)
-        # The optimizer keeps what it is given: without a copy, training would change the snapshot.
-        self.optimizer.load_state_dict(copy_state(state["optimizer"]))
-        if state["scaler"]:
-            self.scaler.load_state_dict(dict(state["scaler"]))
-        self.step = int(state["step"])
-        if self.probe:
-            self.probe.load_state_dict(state["probe"])
-        seeds.set_random_state(state["random"])
+        put_state(self, state)
 
     def replay_step(self, state: Mapping[str, Any], row_ids: Sequence[int]) -> StepRecord:
         """Restore ``state``, train one step on ``row_ids`` and say what was measured."""
         if self.probe is None:
             raise ValueError("replay_step needs the probe")
         self.restore(state)
-        self._train(self.step + 1, tuple(row_ids), self.optimizer.param_groups[0]["lr"])
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        if self.rates.has_scheduler:  # a warm-up's first step would not move
+            rate = self.rates.begin(self.rates.peak, forced=True)
+        self._train(self.step + 1, tuple(row_ids), rate)
         record = self.probe.collect()
         assert record is not None  # _train has just queued it
         return record
 
     # ---- the loop
 
-    def train_step(self, learning_rate: float) -> None:
-        """Do the next step at ``learning_rate``; the record of the step before is handed out."""
+    def train_step(self, learning_rate: float, *, forced: bool = False) -> None:
+        """Do the next step, at ``learning_rate`` unless the recipe's scheduler has its own."""
         step = self.step + 1
         row_ids = self.rows_of(step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        self._train(step, row_ids, learning_rate)
+        rate = self.rates.begin(learning_rate, forced=forced)
+        self._train(step, row_ids, rate)
+        self.rates.end()
         self.step = step
 
     def rows_of(self, step: int) -> tuple[int, ...]:
-        """The row ids of ``step``, from the order."""
+        """The row ids of ``step``, from the order; of a stream the places from its start."""
         width = self.config.batch.micro_batch_size * self.config.batch.grad_accum_steps
+        if self.recipe.stream is not None:
+            return tuple(range((step - 1) * width, step * width))
         begin = (step - self.first_step) * width
         return tuple(int(i) for i in self.order[begin : begin + width])
 
     def try_rows(self, row_ids: Sequence[int]) -> float:
         """Forward and backward on one micro-batch, no step; the run is left as it was."""
-        state = seeds.random_state()
-        buffers = {name: b.detach().clone() for name, b in self.model.named_buffers()}
-        with guard("longest sample", step=self.step + 1, row_ids=row_ids):
-            batch = self.recipe.collate([self.recipe.train[i] for i in row_ids])
-            count = int(self.recipe.num_supervised(batch).sum())
-            moved = to_device(batch, self.device, self.dtype)
+        step, rows = self.step + 1, tuple(row_ids)
+        with left_as_it_was(self.model), guard("longest sample", step=step, row_ids=row_ids):
+            made = make_batches(self.recipe, step, rows, max(1, len(rows)), self._move)
             self.model.train()
+            total = StepLoss(self.recipe, [max(1, count) for count in made.counts])
             with autocast(self.config.precision, self.device):
-                total = self.recipe.losses(self.model, moved).sum()
-            (total / max(1, count)).backward()  # type: ignore[no-untyped-call]
-            loss = float(total.detach()) / max(1, count)
-        self.optimizer.zero_grad(set_to_none=True)
-        for name, buffer in self.model.named_buffers():
-            buffer.copy_(buffers[name])  # running statistics are state of the run
-        seeds.set_random_state(state)
-        return loss
+                loss, _ = total.part(self.model, made.batches[0], len(rows))
+            if loss is not None:
+                loss.backward()  # type: ignore[no-untyped-call]
+            self._zero_grad()
+        return float(loss.detach()) if loss is not None else float("nan")
 
     def flush(self) -> None:
         """Hand out the record of the last step, if it has not been yet."""
@@ -229,43 +191,51 @@ class NativeEngine:
 
     def _train(self, step: int, row_ids: tuple[int, ...], learning_rate: float) -> None:
         size = self.config.batch.micro_batch_size
-        chunks = [row_ids[i : i + size] for i in range(0, len(row_ids), size)]
-        batches, counts = [], []
-        for chunk in chunks:
-            with guard("collate", step=step, row_ids=chunk):
-                batch = self.recipe.collate([self.recipe.train[i] for i in chunk])
-                supervised = self.recipe.num_supervised(batch)
-                require_shape("num_supervised", supervised, len(chunk))
-                counts.append(int(supervised.sum()))
-                batches.append(to_device(batch, self.device, self.dtype))
+        rows = make_batches(self.recipe, step, row_ids, size, self._move)
         self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._zero_grad()
         if self.probe:
-            self.probe.start_step(batches)
-        for chunk, batch in zip(chunks, batches, strict=True):
-            self._backward(step, chunk, batch, sum(counts))
+            self.probe.start_step(rows.batches)
+        loss = StepLoss(self.recipe, rows.counts)
+        for chunk, batch in zip(rows.row_ids, rows.batches, strict=True):
+            self._backward(step, chunk, batch, loss)
+        loss.finish(self.trainable)
         self.flush()  # the step before: its numbers have long arrived
         scale = float(self.scaler.get_scale()) if self.scaler.is_enabled() else None
         self._update(step, row_ids)
         skipped = scale is not None and float(self.scaler.get_scale()) < scale
         if self.probe:
-            facts = self._facts(step, row_ids, learning_rate, sum(counts))
-            self.probe.end_step(facts, loss_scale=scale, skipped=skipped)
+            with guard("facts", step=step, row_ids=row_ids):
+                facts = step_facts(
+                    self.recipe,
+                    rows,
+                    step=step,
+                    learning_rate=learning_rate,
+                    num_supervised=loss.num_supervised,
+                )
+            self.probe.end_step(facts, loss_scale=scale, skipped=skipped, is_mean=loss.is_mean)
             self._note_time(step, facts.num_tokens)
 
-    def _backward(
-        self, step: int, row_ids: Sequence[int], batch: Mapping[str, torch.Tensor], total: int
-    ) -> None:
-        with guard("forward", step=step, row_ids=row_ids):
-            with autocast(self.config.precision, self.device):
-                sums = self.recipe.losses(self.model, batch)
-            require_shape("losses", sums, len(row_ids))
-            loss = sums.sum() / total if total else sums.sum() * float("nan")
+    def _backward(self, step: int, row_ids: Sequence[int], batch: Batch, total: StepLoss) -> None:
+        with (
+            guard("forward", step=step, row_ids=row_ids),
+            autocast(self.config.precision, self.device),
+        ):
+            loss, recorded = total.part(self.model, batch, len(row_ids))
         with guard("backward", step=step, row_ids=row_ids):
-            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            if loss is not None:
+                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         if self.probe:
-            self.probe.add_losses(sums)
-        self.observer.on_micro_batch(row_ids, sums.detach(), total)
+            self.probe.add_losses(recorded)
+        self.observer.on_micro_batch(row_ids, recorded.detach(), total.num_supervised)
+
+    def _move(self, batch: Batch) -> Batch:
+        return to_device(batch, self.device, self.dtype)
+
+    def _zero_grad(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        for param in self.trainable:  # also those that the recipe's own optimizer leaves out
+            param.grad = None
 
     def _update(self, step: int, row_ids: Sequence[int]) -> None:
         """Unscale, measure, clip, step: in this order."""
@@ -283,29 +253,7 @@ class NativeEngine:
             self.scaler.step(self.optimizer)
             self.scaler.update()
 
-    def _facts(
-        self, step: int, row_ids: tuple[int, ...], learning_rate: float, supervised: int
-    ) -> StepFacts:
-        rows = [self.recipe.facts(self.recipe.train[i]) for i in row_ids]
-        return StepFacts(
-            step=step,
-            learning_rate=learning_rate,
-            num_supervised_tokens=supervised,
-            num_tokens=sum(row.num_tokens for row in rows),
-            row_ids=row_ids,
-            longest_tokens=max((row.num_tokens for row in rows), default=0),
-            source_counts=dict(sorted(Counter(row.source for row in rows).items())),
-        )
-
     def _note_time(self, step: int, num_tokens: int) -> None:
         now = time.perf_counter()
         secs, self._step_started = now - self._step_started, now
-        self._late = Resource(
-            kind="step",
-            step=step,
-            secs=secs,
-            tokens_per_sec=num_tokens / secs if secs > 0 else None,
-            peak_memory_bytes=peak_memory_bytes(self.device)
-            if self.device.type == "cuda"
-            else None,
-        )
+        self._late = step_resource(step, secs, num_tokens, self.device)

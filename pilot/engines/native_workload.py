@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pilot.config import Config
 from pilot.data.audit import audit_rows
 from pilot.engines.base import Observer
+from pilot.engines.complete import CompleteRecipe, complete
+from pilot.engines.contract import batch_mistakes, structure_mistakes
 from pilot.engines.native import NativeEngine
-from pilot.errors import UsageError
+from pilot.engines.own_optimizer import rate_mistakes
+from pilot.errors import ConfigError, Mistake, UsageError
 from pilot.folder import PilotFolder
-from pilot.recipe import Recipe, RowFacts
+from pilot.recipe import RowFacts
+from pilot.schedule import Schedule, full_schedule
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import torch
 
 
 class NativeWorkload:
@@ -27,13 +33,23 @@ class NativeWorkload:
         name: the recipe's file name, for messages.
     """
 
-    def __init__(self, recipe: Recipe, config: Config, name: str) -> None:
-        self.recipe, self.config, self._name = recipe, config, name
+    def __init__(self, recipe: Any, config: Config, name: str) -> None:
+        self._built, self.config, self._name = recipe, config, name
+
+    @functools.cached_property
+    def recipe(self) -> CompleteRecipe:
+        """The recipe with what it leaves out."""
+        return complete(self._built, self.config)
 
     @property
-    def num_rows(self) -> int:
-        """Training rows."""
-        return len(self.recipe.train)
+    def num_rows(self) -> int | None:
+        """Training rows; None: a stream."""
+        return self.recipe.num_rows
+
+    @property
+    def goes_back(self) -> bool:
+        """Always: of a stream the newest rows are kept."""
+        return True
 
     @property
     def validation_rows(self) -> Mapping[str, int]:
@@ -41,33 +57,33 @@ class NativeWorkload:
         return {name: len(rows) for name, rows in self.recipe.validation.items()}
 
     def require_contract(self) -> None:
-        """What ``build`` returned must have the parts that are used.
+        """What ``build`` returned must have the parts that are used, and they must fit.
 
         Raises:
-            TypeError: names what is missing or of the wrong kind.
+            ConfigError: with everything that is missing or of the wrong kind.
         """
-        recipe = self.recipe
-        for method in ("facts", "build_model", "collate", "num_supervised", "losses"):
-            if not callable(getattr(recipe, method, None)):
-                raise TypeError(f"build() must return an object with a method {method}()")
-        if not isinstance(getattr(recipe, "validation", None), Mapping):
-            raise TypeError("recipe.validation must be a mapping {name: sequence of examples}")
-        for name, rows in {"train": recipe.train, **recipe.validation}.items():
-            if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
-                raise TypeError(
-                    f"{name} must be a sequence (with a length and an index) of examples"
-                )
-            if len(rows) == 0:
-                raise TypeError(f"{name} has no examples")
+        mistakes = structure_mistakes(self._built, self.config)
+        if not mistakes:
+            mistakes = batch_mistakes(self.recipe)
+        if mistakes:
+            raise ConfigError(mistakes)
+
+    def model_mistakes(self, model: torch.nn.Module) -> list[Mistake]:
+        """Rates of the recipe's own optimizer or scheduler that do not do as they should."""
+        return rate_mistakes(self._built, self.config, model, self._schedule.schedule_steps)
+
+    @property
+    def _schedule(self) -> Schedule:
+        return full_schedule(self.config, self.num_rows or 0)
 
     def facts(self) -> list[RowFacts]:
-        """Source and length of every training row.
+        """Source and length of every training row; empty for a stream.
 
         Raises:
             UsageError: the recipe's ``facts`` fails on a row.
         """
         facts = []
-        for row, example in enumerate(self.recipe.train):
+        for row, example in enumerate(self.recipe.train if self.num_rows is not None else ()):
             try:
                 fact = self.recipe.facts(example)
                 RowFacts(
@@ -86,8 +102,8 @@ class NativeWorkload:
         return facts
 
     def audit(self, vocab_size: int | None, max_positions: int | None) -> list[dict[str, Any]]:
-        """What the label audit found in each set."""
-        sets = {"train": self.recipe.train, **self.recipe.validation}
+        """What the label audit found in each set; of a stream in its first rows."""
+        sets = {"train": self.recipe.head(), **self.recipe.validation}
         return [
             audit_rows(name, examples, vocab_size=vocab_size, max_positions=max_positions)
             for name, examples in sets.items()

@@ -100,7 +100,7 @@ def _attempt(
             folder=folder,
             job=job,
             config=config,
-            schedule=full_schedule(config, num_rows, base_table(pilot_folder)),
+            schedule=full_schedule(config, num_rows or 0, base_table(pilot_folder)),
             plan=read_plan(read_json(pilot_folder.plan)),
             engine=engine,
             recorder=recorder,

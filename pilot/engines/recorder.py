@@ -12,6 +12,7 @@ from pilot.records import Evidence, Resource, StepRecord, ValidationRecord
 
 # fp16: the scaler starts at 2**16 and halves on every overflow; after 20 in a row it is below 1.
 _MAX_SKIPS_IN_A_ROW = 20
+RESUMED = "resumed_stream"  # the experiment's name
 BEFORE_FIRST_CLIP = "before_first_clip"
 
 
@@ -45,11 +46,18 @@ class Recorder(Observer):
         self._evidence = JsonlWriter(folder.evidence)
         self._resources = JsonlWriter(folder.resources)
         self._in_branch = False
+        self._expected: dict[int, str] = {}
 
     def go_on(self, step: int, records: Iterable[StepRecord]) -> None:
-        """Go on after ``step``: what came before is in ``records``, here or before the fork."""
+        """Go on after ``step``: what came before is in ``records``, here or before the fork.
+
+        Steps behind ``step`` that a killed attempt had done are done again: of a stream it is noted
+        whether it gives the same rows.
+        """
         self.last_step = step
         for record in records:
+            if record.step > step and not record.row_ids:
+                self._expected[record.step] = record.row_hash
             if record.step <= step:
                 self._skips = self._skips + 1 if record.step_skipped else 0
                 clipped = record.clip_coef < 1.0 and not record.step_skipped
@@ -75,6 +83,7 @@ class Recorder(Observer):
         clipped = record.clip_coef < 1.0 and not record.step_skipped
         if clipped and not self._clipped and not self._in_branch:
             self._pin_before(record.step)
+        self._compare_rows(record)
         self._watch(record)
 
     def on_validation(self, record: ValidationRecord, resource: Resource) -> None:
@@ -94,6 +103,14 @@ class Recorder(Observer):
         """Close all files."""
         for writer in (self._steps, self._validations, self._evidence, self._resources):
             writer.close()
+
+    def _compare_rows(self, record: StepRecord) -> None:
+        expected, self._expected = self._expected.get(record.step), {}
+        if expected is not None:
+            values = {"same_rows": record.row_hash == expected}
+            self.evidence(
+                Evidence(experiment=RESUMED, scale="full", step=record.step, values=values)
+            )
 
     def _watch(self, record: StepRecord) -> None:
         if record.loss_scale is not None and record.finite_params:

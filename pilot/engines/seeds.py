@@ -17,8 +17,12 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def random_state() -> dict[str, Any]:
-    """All random states as plain values and tensors (loadable with ``weights_only=True``)."""
+def random_state(*, with_gpus: bool = True) -> dict[str, Any]:
+    """All random states as plain values and tensors (loadable with ``weights_only=True``).
+
+    Without those of the GPUs nothing waits for a device.
+    """
+    gpus = with_gpus and torch.cuda.is_available()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
         "python": random.getstate(),
@@ -30,8 +34,20 @@ def random_state() -> dict[str, Any]:
             float(cached),
         ),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": torch.cuda.get_rng_state_all() if gpus else [],
     }
+
+
+def cpu_state_of(seed: int) -> dict[str, Any]:
+    """The random states, without those of the GPUs, that ``seed`` gives; none is moved."""
+    outside = random_state(with_gpus=False)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+    try:
+        return random_state(with_gpus=False)
+    finally:
+        set_random_state(outside)
 
 
 def set_random_state(state: Mapping[str, Any]) -> None:

@@ -28,11 +28,12 @@ def require_same_rows(job: Job, workload: Workload, folder: PilotFolder) -> None
         UsageError: names what differs.
     """
     survey, num_rows = read_json(folder.survey), workload.num_rows
-    surveyed = int(survey["num_train_rows"])
+    surveyed = survey["num_train_rows"]
     if num_rows != surveyed:
+        words = ["a stream" if n is None else f"{n} training rows" for n in (num_rows, surveyed)]
         raise UsageError(
-            f"arm {job.title}: {job.variable}={job.value} gives {num_rows} training rows, the "
-            f"pilot surveyed {surveyed}; rows cannot be paired\n"
+            f"arm {job.title}: {job.variable}={job.value} gives {words[0]}, the "
+            f"pilot surveyed {words[1]}; rows cannot be paired\n"
             "    remedy: pilot the other data by itself"
         )
     if lines := workload.changed_data(survey.get("data") or ()):
@@ -78,11 +79,13 @@ def measure_start(arm: RunningArm, pilot_folder: PilotFolder) -> None:
     """Measure what belongs before the first step, validate, and keep the state."""
     engine, recorder = arm.engine, arm.recorder
     if arm.job.arm == BASELINE:
-        size = arm.config.batch.micro_batch_size
         with np.load(pilot_folder.rows, allow_pickle=False) as table:
-            evidence, resource = longest_sample.measure(engine, table["num_tokens"], size)
-        recorder.evidence(evidence)
-        recorder.resource(resource)
+            lengths = table["num_tokens"]
+        if len(lengths):  # of a stream nothing is known
+            size = arm.config.batch.micro_batch_size
+            evidence, resource = longest_sample.measure(engine, lengths, size)
+            recorder.evidence(evidence)
+            recorder.resource(resource)
         if rows := engine.rows_of(engine.step + 1):
             recorder.evidence(determinism.measure(engine, rows))
     recorder.evidence(early_end.start_state(engine, arm.start_weights))

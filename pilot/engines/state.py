@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+
+from pilot.engines import seeds
 
 
 def model_state(model: torch.nn.Module) -> dict[str, Any]:
@@ -26,6 +29,17 @@ def load_model_state(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
     for name, buffer in model.named_buffers():
         if name in state["buffers"]:
             buffer.copy_(state["buffers"][name])
+
+
+@contextlib.contextmanager
+def left_as_it_was(model: torch.nn.Module) -> Iterator[None]:
+    """Put random states and buffers (running statistics) back afterwards."""
+    state = seeds.random_state()
+    buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
+    yield
+    for name, buffer in model.named_buffers():
+        buffer.copy_(buffers[name])
+    seeds.set_random_state(state)
 
 
 def copy_state(state: object) -> dict[str, Any]:

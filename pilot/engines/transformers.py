@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from pilot.config import Config
-from pilot.engines import seeds
 from pilot.engines.base import Capabilities, Observer, Program, StepRequest
 from pilot.engines.guard import guard
 from pilot.engines.hf import state as states
@@ -28,6 +27,8 @@ from pilot.engines.hf.rates import measure_rates
 from pilot.engines.hf.rows import Rows, length_of
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import expected_secs, validate_all
+from pilot.engines.state import left_as_it_was
+from pilot.engines.stream import StreamEnded
 from pilot.errors import PilotError, RecipeFailure
 from pilot.own_rates import OwnRates
 from pilot.probe import Probe
@@ -207,11 +208,12 @@ class TransformersEngine:
         step = self.step + 1
         batches = self.batches.get(step)
         if not batches:
+            ended = f"the training data ended after step {step - 1}, or its rows do not come again"
             raise RecipeFailure(
-                "branch",
+                "data",
                 step=step,
                 row_ids=(),
-                error=ValueError("the rows of this step are not known: the data has no row ids"),
+                error=StreamEnded(ended),
                 out_of_memory=False,
                 traceback_text="",
             )
@@ -225,15 +227,12 @@ class TransformersEngine:
 
     def try_rows(self, row_ids: Sequence[int]) -> float:
         """Forward and backward on one micro-batch, no step; the run is left as it was."""
-        state = seeds.random_state()
-        buffers = {name: b.detach().clone() for name, b in self.model.named_buffers()}
-        with guard("longest sample", step=self.step + 1, row_ids=row_ids):
+        with (
+            left_as_it_was(self.model),
+            guard("longest sample", step=self.step + 1, row_ids=row_ids),
+        ):
             rows = [tuple(int(row) for row in row_ids)]
-            loss = train_rows(self.tap, self._loader, rows, is_try=True)
-        for name, buffer in self.model.named_buffers():
-            buffer.copy_(buffers[name])
-        seeds.set_random_state(state)
-        return loss
+            return train_rows(self.tap, self._loader, rows, is_try=True)
 
     def request_validation(self, at: str) -> list[ValidationRecord]:
         """Evaluate all validation sets now, without moving the run's random state."""

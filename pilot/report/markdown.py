@@ -82,10 +82,11 @@ def _joined(limit: str, source: str) -> str:
 
 
 def _coverage(coverage: Mapping[str, Any]) -> list[str]:
-    head = (
-        f"Data: {escape(coverage['data'])}; {coverage['num_rows_drawn']} rows drawn, "
-        f"{coverage['num_rows_seen']} of {coverage['num_rows']} seen."
-    )
+    head = f"Data: {escape(coverage['data'])}; {coverage['num_rows_drawn']} rows drawn"
+    if coverage["num_rows"] is None:
+        head += "; how many there are is not known."
+    else:
+        head += f", {coverage['num_rows_seen']} of {coverage['num_rows']} seen."
     segments = [
         (s["segment"], f"{s['first_step']} to {s['last_step']}", s["num_trained"], s["num_steps"])
         for s in coverage["segments"]
@@ -93,7 +94,7 @@ def _coverage(coverage: Mapping[str, Any]) -> list[str]:
     sources = [
         (
             s["source"],
-            s["num_rows"],
+            "-" if s["num_rows"] is None else s["num_rows"],
             _percent(s["planned_share"]),
             _percent(s["seen_share"]),
             s["num_rows_seen"],

@@ -140,7 +140,7 @@ def _extension(plan: Plan) -> str:
 def _data(plan: Plan, survey: Mapping[str, Any]) -> str:
     rows = f"{plan.rows_per_step} rows a step, {plan.num_rows_needed} rows needed"
     have = survey.get("num_train_rows")
-    text = rows if have is None else f"{rows} of {have}"
+    text = f"{rows} of {'a stream' if have is None else have}"
     names = [one_line(name, 30) for name in survey.get("source_names") or ()]
     if names:
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -143,7 +143,7 @@ def test_all_mistakes_are_reported_at_once(user: Path) -> None:
         "recipe.lora.rnk",
     }
     assert wrong["optim"].remedy == (
-        "did you mean 'sgd'? write optim=NAME, one of: adafactor, adamw, sgd"
+        "did you mean 'sgd'? write optim=NAME, one of: adafactor, adamw, own, sgd"
     )
     assert wrong["optim.learning_rte"].remedy.startswith("did you mean 'optim.learning_rate'?")
     assert wrong["batch.micro_batch"].remedy == "did you mean 'batch.micro_batch_size'?"

@@ -23,7 +23,7 @@ def test_help_names_recipes_groups_words_and_exit_codes(run_pilot: RunPilot) -> 
         "+recipe=NAME",
         "llama_ft",
         "sine_mlp",
-        "optim                adafactor | adamw | sgd",
+        "optim                adafactor | adamw | own | sgd",
         "arms                 default | reference | star",
         "python -m pilot -m +recipe=NAME KEY=VALUE,VALUE",
         "-m, --multirun         KEY=VALUE,VALUE: every value is an arm",

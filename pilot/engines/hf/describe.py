@@ -59,10 +59,11 @@ def describe(
         tree["full_run"]["schedule"] = TRAINER
     config = validate(tree)
     workload = TrainerWorkload(trainer, config, {})
-    facts = workload.facts() if workload.num_rows else []
+    facts = workload.facts()
     model = trainer.accelerator.unwrap_model(trainer.model)
     survey = {
-        "num_train_rows": len(facts),
+        "num_train_rows": workload.num_rows,
+        "rows_come_again": workload.goes_back,
         "source_names": sorted({fact.source for fact in facts}),
         "validation_rows": dict(workload.validation_rows) or {"validation": 0},
         "primary_validation": next(iter(workload.validation_rows), None),

@@ -129,6 +129,11 @@ def held_out_rows(trainer: Any) -> HeldOutRows | None:
     return found if isinstance(found, HeldOutRows) else None
 
 
+def of_a_stream() -> Choice:
+    """None: rows of a stream cannot be left out without another stream."""
+    return _refuse("its training set is a stream, of which no rows can be held out")
+
+
 def why_not(loader: Any, num_rows: int) -> str:
     """Why rows cannot be taken out of ``loader``; empty: they can.
 

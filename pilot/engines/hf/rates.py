@@ -20,7 +20,7 @@ import torch
 
 from pilot.engines import seeds
 from pilot.engines.hf.used_rates import number
-from pilot.own_rates import OwnRates
+from pilot.own_rates import OwnRates, plain_options
 
 # A longer run is planned as far as this goes: 10 s of stepping (20 us a step), 32 MB.
 _MAX_STEPS, _MAX_VALUES = 500_000, 4_000_000
@@ -95,7 +95,7 @@ def measure_rates(trainer: Any, optimizer: Any, done: int, max_steps: int) -> Ow
     """
     groups = optimizer.param_groups
     still = [number(group["lr"]) for group in groups]
-    options = tuple(_options(group) for group in groups)
+    options = plain_options(groups)
     count = max(1, min(max_steps + 1 - done, _MAX_STEPS, _MAX_VALUES // max(1, len(groups))))
     scheduler, unknown, raises = trainer.lr_scheduler, "", ""
     rows = [still] * count
@@ -118,17 +118,6 @@ def measure_rates(trainer: Any, optimizer: Any, done: int, max_steps: int) -> Ow
     return OwnRates(
         first_step=done + 1, rates=rates, options=options, unknown=unknown, raises=raises
     )
-
-
-def _options(group: dict[str, Any]) -> dict[str, Any]:
-    """The plain values of a parameter group but its rate, as JSON holds them."""
-    found: dict[str, Any] = {}
-    for key, value in group.items():
-        items = value if isinstance(value, (list, tuple)) else [value]
-        plain = all(item is None or isinstance(item, (bool, int, float, str)) for item in items)
-        if key not in ("params", "param_names", "lr", "initial_lr") and plain:
-            found[str(key)] = list(items) if isinstance(value, (list, tuple)) else value
-    return found
 
 
 def _step_through(

@@ -12,6 +12,8 @@ import torch
 from pilot.engines import seeds
 
 IGNORED = -100
+_ODD = 1_000_003
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 Rows = tuple[int, ...]
 
 
@@ -123,6 +125,25 @@ def count_tokens(trainer: Any, batches: Sequence[Mapping[str, Any]]) -> torch.Te
         return torch.zeros(3, dtype=torch.float64)
     stacked = torch.stack(parts)
     return torch.cat([stacked[:, :2].sum(dim=0), stacked[:, 2:].max(dim=0).values])
+
+
+def contents_of(batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    """A number below 2^53 that tells a step's batches from others: for rows without ids.
+
+    Computed where the batches are; fp64, shape []. Integer sums wrap around, the same everywhere.
+    """
+    total = torch.zeros((), dtype=torch.int64)
+    for batch in batches:
+        for name in sorted(batch):
+            values = batch[name]
+            if not isinstance(values, torch.Tensor) or not values.numel() or values.is_complex():
+                continue
+            flat = values.detach().reshape(-1).contiguous()
+            if flat.is_floating_point():
+                flat = flat.view(_BITS[flat.element_size()])
+            places = torch.arange(1, flat.numel() + 1, device=flat.device) * _ODD
+            total = total.to(flat.device) * _ODD + (flat.long() * places).sum() + flat.numel()
+    return total.remainder(2**53).double()
 
 
 def supervised(trainer: Any, batch: Mapping[str, Any]) -> torch.Tensor | None:

@@ -27,6 +27,7 @@ from pilot.engines.hf.ranks import over_ranks
 from pilot.engines.hf.rows import (
     BatchList,
     Rows,
+    contents_of,
     count_tokens,
     inner_batch_sampler,
     record_batches,
@@ -67,6 +68,7 @@ class Tap:
         self.first_steps: set[int] = set()  # of an epoch
         self._drawn = BatchList()
         self._counts = torch.zeros(3, dtype=torch.float64)
+        self._contents: torch.Tensor | None = None
         self._measured = False
         self._scale: float | None = None
         self._late: Resource | None = None
@@ -140,6 +142,7 @@ class Tap:
         """A step's batches are there; nothing of it has been done."""
         self.place, self.step_batches = "training_step", drawn
         self._counts = count_tokens(self.trainer, batches)
+        self._contents = None if drawn else contents_of(batches)
         self._measured = False
         self.probe.start_step(batches)
 
@@ -210,7 +213,12 @@ class Tap:
             source_counts=dict(sorted(Counter(self._source_of(row) for row in rows).items())),
         )
         self.probe.end_step(
-            facts, loss_scale=self._scale, skipped=skipped, is_mean=True, counts=self._counts
+            facts,
+            loss_scale=self._scale,
+            skipped=skipped,
+            is_mean=True,
+            counts=self._counts,
+            contents=self._contents,
         )
         self.step += 1
         self._note_time()

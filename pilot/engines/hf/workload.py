@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,8 +36,10 @@ from pilot.schedule import TRAINER, RateTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import torch
 
 _SAME_FOR_ALL_BATCHES = ("RandomSampler", "SeedableRandomSampler", "SequentialSampler")
+_AUDITED_ROWS = 256  # of a stream
 
 
 def open_trainer(config: Config, start: Path, folder: PilotFolder | None = None) -> TrainerWorkload:
@@ -86,9 +91,14 @@ class TrainerWorkload:
             self._use(mode, held_out.read_rows(folder.held_out).tolist())
 
     @property
-    def num_rows(self) -> int:
-        """Training rows, as the loader sees them."""
-        return num_rows(self.dataset)
+    def num_rows(self) -> int | None:
+        """Training rows, as the loader sees them; None: a stream, whose rows have no ids."""
+        return None if inner_batch_sampler(self.loader) is None else num_rows(self.dataset)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether rows can be had again: not those of a stream."""
+        return self.num_rows is not None
 
     @property
     def validation_rows(self) -> Mapping[str, int]:
@@ -96,24 +106,38 @@ class TrainerWorkload:
         return {name: num_rows(rows) for name, rows in validation_sets(self.trainer).items()}
 
     def require_contract(self) -> None:
-        """The Trainer draws rows by their id, and trains as the configuration says.
+        """The Trainer has rows, and trains as the configuration says.
 
         Raises:
             ConfigError: with everything in which Trainer and configuration differ.
         """
-        if inner_batch_sampler(self.loader) is None or not self.num_rows:
+        if self.num_rows == 0:
             raise UsageError(
-                f"{self.target}: its training set has no rows that can be counted\n"
-                "    remedy: give a dataset with a length, or attach pilot.PilotCallback"
+                f"{self.target}: its training set has no rows\n"
+                "    remedy: check where it reads its data"
             )
-        lines = disagreements(self.trainer, self.own, self.config, self.num_rows, self.max_steps)
+        rows = self.num_rows or 0
+        lines = disagreements(self.trainer, self.own, self.config, rows, self.max_steps)
         rule = "the configuration must describe the Trainer's run"
         mistakes = [
             Mistake(key="recipe.trainer", value=line, rule=rule, remedy="make the two agree")
             for line in lines
         ]
+        if self.num_rows is None and self.config.full_run.schedule_steps is None:
+            mistakes = [
+                Mistake(
+                    key="full_run.epochs",
+                    value=f"{self.config.full_run.epochs:g}",
+                    rule="the training set is a stream: passes over it are no number of steps",
+                    remedy=f"set full_run.schedule_steps={self.max_steps}, and epochs to null",
+                )
+            ]
         if mistakes:
             raise ConfigError(mistakes)
+
+    def model_mistakes(self, model: torch.nn.Module) -> list[Mistake]:
+        """None beyond ``require_contract``."""
+        return []
 
     @property
     def max_steps(self) -> int:
@@ -122,14 +146,17 @@ class TrainerWorkload:
         return int(values[-1])
 
     def facts(self) -> list[RowFacts]:
-        """Source and length of every training row, as the collator makes it."""
+        """Source and length of every training row, as the collator makes it; of a stream none."""
+        if self.num_rows is None:
+            return []
         found = row_facts(self.trainer, self.loader, target=self.target)
         self._sources = [fact.source for fact in found]
         return found
 
     def audit(self, vocab_size: int | None, max_positions: int | None) -> list[dict[str, Any]]:
         """What the label audit found in each set; held-out rows are the training set's."""
-        sets = {"train": self.dataset, **validation_sets(self.trainer)}
+        train = self.dataset if self.num_rows is not None else self._head()
+        sets = {"train": train, **validation_sets(self.trainer)}
         return [
             audit_set(name, rows, vocab_size=vocab_size, max_positions=max_positions)
             for name, rows in sets.items()
@@ -154,14 +181,7 @@ class TrainerWorkload:
         folder.held_out.unlink(missing_ok=True)
         if validation_sets(self.trainer):
             return None
-        pilot = self.config.pilot
-        choice = held_out.choose(
-            self.num_rows,
-            self._drawn_rows(),
-            wanted=pilot.validation_rows,
-            data_seed=pilot.data_seed,
-            reason=held_out.why_not(self.loader, self.num_rows),
-        )
+        choice = self._choice()
         if not choice.refused:
             self._use(choice.mode, choice.row_ids)
             np.save(folder.held_out, np.array(choice.row_ids, np.int64), allow_pickle=False)
@@ -173,10 +193,22 @@ class TrainerWorkload:
             and choice.mode == held_out.SHARE,
         }
 
+    def _choice(self) -> held_out.Choice:
+        pilot, count = self.config.pilot, self.num_rows
+        if count is None:
+            return held_out.of_a_stream()
+        return held_out.choose(
+            count,
+            self._drawn_rows(count),
+            wanted=pilot.validation_rows,
+            data_seed=pilot.data_seed,
+            reason=held_out.why_not(self.loader, count),
+        )
+
     def _use(self, mode: str, row_ids: Sequence[int]) -> None:
         held_out.use(self.trainer, self.loader, mode, row_ids, self.max_steps)
 
-    def _drawn_rows(self) -> npt.NDArray[np.int64] | None:
+    def _drawn_rows(self, count: int) -> npt.NDArray[np.int64] | None:
         """Every row that the pilot or one of its arms may draw; None where that is not known."""
         kind = type(getattr(inner_batch_sampler(self.loader), "sampler", None)).__name__
         widths = any(spec.variable.startswith("batch.") for spec in arm_specs(self.config))
@@ -188,11 +220,13 @@ class TrainerWorkload:
         table = RateTable(rates=tuple(rates), base_rate=self.config.optim.learning_rate)
         if self.config.full_run.schedule == TRAINER and not table.peak > 0.0:
             return None
-        last = last_drawn_step(self.config, self.num_rows, table)
+        last = last_drawn_step(self.config, count, table)
         return self.own_order(rows_needed(self.config, last))
 
     def order_is_fixed(self) -> bool:
         """Whether the loader draws the same rows whatever the random state is when it begins."""
+        if self.num_rows is None:
+            return True  # the order of a stream is its own
         state, drawn = seeds.random_state(), []
         for seed in (1, 2):
             seeds.seed_everything(seed)
@@ -200,8 +234,19 @@ class TrainerWorkload:
         seeds.set_random_state(state)
         return drawn[0] == drawn[1]
 
+    def _head(self) -> list[Any]:
+        """The first rows of a stream; fewer where it raises: the run will meet it."""
+        state, rows = seeds.random_state(), []
+        with contextlib.suppress(Exception, SystemExit):
+            for row in itertools.islice(iter(self.dataset), _AUDITED_ROWS):
+                rows.append(row)
+        seeds.set_random_state(state)
+        return rows
+
     def own_order(self, num_rows: int) -> npt.NDArray[np.int64] | None:
-        """The first ``num_rows`` ids that the Trainer's loader draws."""
+        """The first ``num_rows`` ids that the Trainer's loader draws; None: rows have no ids."""
+        if self.num_rows is None:
+            return None
         args = self.trainer.args
         width = args.train_batch_size * args.gradient_accumulation_steps * max(1, args.world_size)
         steps = self._planned(-(-num_rows // width) + len(self.loader))
@@ -218,7 +263,7 @@ class TrainerWorkload:
     ) -> TransformersEngine:
         """The engine that attaches to the Trainer; the order is the Trainer's own."""
         width = max(1, self.config.batch.micro_batch_size * self.config.batch.grad_accum_steps)
-        return TransformersEngine(
+        engine = TransformersEngine(
             self.trainer,
             self.config,
             planned=self._planned(first_step - 1 + len(order) // width)[first_step - 1 :],
@@ -227,6 +272,11 @@ class TrainerWorkload:
             attempt=attempt,
             source_of=self._source_of(),
         )
+        if not self.goes_back:
+            engine.capabilities = dataclasses.replace(
+                engine.capabilities, can_replay=False, can_branch=False, reports_row_ids=False
+            )
+        return engine
 
     def _planned(self, num_steps: int) -> Sequence[list[Rows]]:
         with untouched(self.loader):
@@ -242,7 +292,7 @@ class TrainerWorkload:
 
         def source_of(row: int) -> str:
             if self._sources is None:
-                self._sources = sources_of(self.trainer, self.dataset, range(self.num_rows))
+                self._sources = sources_of(self.trainer, self.dataset, range(self.num_rows or 0))
             return self._sources[row]
 
         return source_of
