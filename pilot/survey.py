@@ -223,7 +223,7 @@ def require_planned(rates: OwnRates, config: Config, num_rows: int) -> None:
     schedule = full_schedule(config, num_rows)
     if schedule.kind == TRAINER:
         return
-    remedy = "full_run.schedule=trainer takes the Trainer's own rates"
+    remedy = "full_run.schedule=trainer takes the scheduler's own rates"
     if rates.unknown:
         line = f"{schedule.kind}, and {rates.unknown}"
         rule = "the full run's rates must be known"
@@ -231,8 +231,8 @@ def require_planned(rates: OwnRates, config: Config, num_rows: int) -> None:
     for step, rate in enumerate(rates.first_group[: schedule.schedule_steps], rates.first_step):
         planned = schedule.learning_rate_at(step)
         if not same_rate(rate, planned, schedule.learning_rate):
-            line = f"the rate of step {step} is {planned:.9g}, the Trainer's is {rate:.9g}"
-            rule = "must describe the rates of the Trainer's optimizer and scheduler"
+            line = f"the rate of step {step} is {planned:.9g}, the scheduler's is {rate:.9g}"
+            rule = "must describe the rates of the run's own optimizer and scheduler"
             raise ConfigError(
                 [Mistake(key="full_run.schedule", value=line, rule=rule, remedy=remedy)]
             )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.optim import lr_scheduler
@@ -17,11 +16,12 @@ from pilot.engines.base import Program, StepRequest
 from pilot.engines.contract import structure_mistakes
 from pilot.engines.native import NativeEngine
 from pilot.engines.native_workload import NativeWorkload
-from pilot.engines.own_optimizer import planned_rates, rate_mistakes
+from pilot.engines.own_optimizer import own_rates, planned_rates, rate_mistakes
 from pilot.engines.state import copy_state
-from pilot.errors import RecipeFailure
+from pilot.errors import ConfigError, RecipeFailure
 from pilot.experiments import determinism, movement
 from pilot.records import Outcome
+from pilot.survey import require_planned
 from tests.recipes_for_tests import TinyRecipe
 from tests.trees import config_tree
 
@@ -242,11 +242,14 @@ def test_the_plan_must_know_the_scheduler(make_engine: Make) -> None:
     plain = Config.model_validate(config_tree())
     model = TinyRecipe().build_model("full")
     assert NativeWorkload(Same(), plain, "x.py").model_mistakes(model) == []
-    rates = NativeWorkload(Same(), plain, "x.py").own_rates(model)
-    assert rates is not None and rates.shape == (400,) and rates.dtype == np.float64
-    (found,) = NativeWorkload(Scheduled(), config(), "x.py").model_mistakes(model)
-    assert found.key == "full_run.schedule" and "of step 1 is 0 by full_run, 0.005" in found.rule
-    assert NativeWorkload(TinyRecipe(), plain, "x.py").own_rates(model) is None
+    rates = own_rates(Same(), plain, model, 400)
+    assert rates is not None and rates.rates.shape == (1, 401)
+    require_planned(rates, plain, 64)
+    other = own_rates(Scheduled(), config(), model, 400)
+    assert other is not None
+    with pytest.raises(ConfigError, match="the rate of step 1 is 0, the scheduler's is 0.005"):
+        require_planned(other, config(), 64)
+    assert own_rates(TinyRecipe(), plain, model, 400) is None
 
 
 def test_measuring_the_rates_moves_nothing() -> None:
