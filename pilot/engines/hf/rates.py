@@ -104,6 +104,8 @@ def measure_rates(trainer: Any, optimizer: Any, done: int, max_steps: int) -> Ow
         unknown = (
             f"{name} reacts to metrics: the pilot trains at the rate before its first reaction"
         )
+    elif any(math.isnan(rate) for rate in still) or any(g.get("relative_step") for g in groups):
+        unknown = f"{type(optimizer).__name__} finds its own step: it is given no learning rate"
     else:
         state = seeds.random_state()
         try:
@@ -140,13 +142,15 @@ def _step_through(
     """
     rows: list[list[float]] = []
     own, state = getattr(trainer.state, "global_step", 0), trainer.state
+    # The class's method: one that was replaced on the object is a fault to be found, not the plan.
+    step: Any = type(scheduler).step
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for index in range(count):
                 if index:
                     state.global_step = done + index - 1  # counted on after this
-                    scheduler.step()
+                    step(scheduler)
                 rows.append(dummy.rates)
     except Exception as error:
         if not rows:
