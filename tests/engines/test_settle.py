@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from pilot.engines.arm import RunningArm
 from pilot.engines.base import Program, StepRequest
 from pilot.engines.recorder import Recorder
 from pilot.engines.settle import base_table, settle_rates
-from pilot.errors import UsageError
+from pilot.errors import ConfigError, UsageError
 from pilot.folder import ArmFolder, Job, PilotFolder
 from pilot.jsonl import read_jsonl, write_json
 from pilot.own_rates import SURVEYED, write_own_rates
 from pilot.plan import baseline_job, make_plan
 from pilot.records import Evidence, Outcome, StepRecord
 from pilot.schedule import full_schedule
+from pilot.survey import require_planned
 from tests.engines.test_hf_rates import OBJECTS, adam
 from tests.engines.trainers import attach, config_for, make_model, make_trainer
 
@@ -255,3 +257,53 @@ def test_a_cool_down_keeps_the_ratio_of_the_groups(tmp_path: Path) -> None:
     assert [rates[1] / rates[0] for rates in used[:2]] == pytest.approx([10.0, 10.0])
     rates = [r.learning_rate for r in engine.observer.steps]
     assert rates[11:13] == list(campaign.own.first_group[11:13])
+
+
+def test_a_resumed_arm_keeps_what_it_began_with(tmp_path: Path) -> None:
+    """Its groups cannot tell any more: the scheduler is in the middle of its run."""
+    campaign = Campaign(tmp_path / "out", given(tmp_path, "steps"))
+    _, first, _ = campaign.run("low", 2.5e-3, "optim.learning_rate")
+    assert isinstance(first, RunningArm)
+
+    class Later:
+        step = 9
+        scales: list[Any] = []
+
+        def own_rates(self) -> Any:
+            own = campaign.own
+            return dataclasses.replace(own, first_step=10, rates=own.rates[:, 9:] * 1.5)
+
+        def change_groups(self, scales: Any, decays: Any) -> None:
+            self.scales.append((scales, decays))
+
+    later: Any = Later()
+    resumed = settle_rates(dataclasses.replace(first, engine=later), goes_on=True)
+    assert isinstance(resumed, RunningArm) and resumed.schedule == first.schedule
+    assert later.scales == [([0.25, 0.25], None)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("cosine", ""), ("linear", "rate of step 2 is"), ("trainer", "")]
+)
+def test_a_survey_compares_formula_and_scheduler(tmp_path: Path, kind: str, words: str) -> None:
+    trainer = make_trainer(tmp_path, max_steps=24, warmup_steps=0)
+    engine = attach(trainer)
+    own: list[Any] = []
+
+    def program() -> Program:
+        own.append(engine.own_rates())
+        yield StepRequest(learning_rate=0.0, forced=True)
+        return Outcome(status=Outcome.COMPLETED, last_step=1)
+
+    engine.run(program())
+    full_run = {"schedule_steps": 24, "warmup_steps": 0, "schedule": kind}
+    config = config_for(trainer, full_run=full_run)
+    if not words:
+        require_planned(own[0], config, 32)
+        return
+    with pytest.raises(ConfigError) as caught:
+        require_planned(own[0], config, 32)
+    assert words in str(caught.value) and "full_run.schedule=trainer takes" in str(caught.value)
+    unknown = dataclasses.replace(own[0], unknown="it reacts to metrics")
+    with pytest.raises(ConfigError, match="it reacts to metrics"):
+        require_planned(unknown, config, 32)
