@@ -184,9 +184,9 @@ def _shape(config: Config, survey: Mapping[str, Any], own_rates: RateTable | Non
 
 def _no_rates(schedule: Schedule, survey: Mapping[str, Any]) -> str:
     """Why the Trainer's own rates give no plan."""
-    if schedule.rates:
+    if schedule.rates and not schedule.unknown:
         return "full_run.schedule = trainer, and the Trainer's own rate is 0 at every step"
-    reason = survey.get("failure") or schedule.unknown
+    reason = schedule.unknown if schedule.rates else survey.get("failure") or schedule.unknown
     return f"full_run.schedule = trainer, and the Trainer's own rates are not known: {reason}"
 
 

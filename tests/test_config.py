@@ -173,3 +173,13 @@ def test_conf_inside_the_package_comes_first(
     assert conf_dir() == tmp_path / "site" / "conf"
     (package / "conf" / "config.yaml").write_text("")
     assert conf_dir() == package / "conf"
+
+
+def test_the_trainers_own_schedule_needs_a_trainer() -> None:
+    tree = config_tree(full_run={"schedule": "trainer"})
+    mistakes, _ = find_mistakes(tree)
+    assert [m.key for m in mistakes] == ["full_run.schedule"]
+    tree = config_tree(
+        full_run={"schedule": "trainer"}, engine={"name": "transformers"}, recipe={"trainer": "t.py"}
+    )
+    assert find_mistakes(tree)[0] == []

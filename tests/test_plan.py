@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pilot.config import Config
 from pilot.errors import PlanRefused
 from pilot.jsonl import parse, to_json
 from pilot.plan import Plan, make_plan, read_plan
-from pilot.schedule import full_schedule
+from pilot.schedule import RateTable, full_schedule
 from pilot.segments import cooldown_rate
 from tests.trees import config_tree
 
@@ -213,3 +214,66 @@ def test_round_trip_through_json() -> None:
     p = plan()
     again = read_plan(parse(to_json(p)))
     assert again == p
+
+
+def own_rates(count: int = 401, unknown: str = "") -> RateTable:
+    """Eight steps up to 0.2, then slowly down; the configuration says 0.1."""
+    rates = tuple(0.2 * min(k, 8) / 8 * 0.999 ** max(0, k - 8) for k in range(1, count + 1))
+    return RateTable(rates=rates, base_rate=0.1, unknown=unknown)
+
+
+def trainer_plan(table: RateTable | None, survey: dict[str, Any] | None = None) -> Plan:
+    """A plan with the rates of a Trainer's own scheduler."""
+    tree = config_tree(
+        full_run={"schedule_steps": 400, "warmup_steps": None, "schedule": "trainer"},
+        engine={"name": "transformers"},
+        recipe={"trainer": "t.py"},
+    )
+    return make_plan(Config.model_validate(tree), {**SURVEY, **(survey or {})}, own_rates=table)
+
+
+def test_a_plan_of_measured_rates() -> None:
+    p = trainer_plan(own_rates())
+    assert [(s.name, s.first_step, s.last_step) for s in p.segments] == [
+        ("warm-up", 1, 7),
+        ("peak", 8, 23),
+        ("cool-down", 24, 27),
+    ]
+    assert p.segments[1].first_learning_rate == 0.2
+    stop_rate = 0.2 * 0.999**15
+    assert p.segments[2].first_learning_rate == pytest.approx(stop_rate * 4 / 5)
+    # in the file: what the cool-down, the extension and the step behind it need, no more
+    assert len(p.schedule.rates) == 23 + p.extension_steps + 1 == 23 + 96 + 1
+    again = read_plan(parse(to_json(p)))
+    assert again == p
+    assert again.schedule.learning_rate_at(119) == own_rates().rates[118]
+
+
+def test_measured_rates_end_where_they_are_known() -> None:
+    p = trainer_plan(own_rates(count=12))
+    assert (p.stop_step, p.extension_steps, p.whole_run) == (12, 0, False) and p.cooldown_steps == 4
+
+
+@pytest.mark.parametrize(
+    ("table", "survey", "words"),
+    [
+        (None, {"failure": "the survey was killed"}, "are not known: the survey was killed"),
+        (RateTable(rates=(0.0,) * 401, base_rate=0.1), {}, "own rate is 0 at every step"),
+        (RateTable(rates=(math.nan,) * 9, base_rate=0.1, unknown="no rate"), {}, "known: no rate"),
+    ],
+)
+def test_rates_that_give_no_plan(
+    table: RateTable | None, survey: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(PlanRefused, match=words):
+        trainer_plan(table, survey)
+
+
+def test_what_the_plan_says_of_rates_it_cannot_know() -> None:
+    facts = {"unknown": "X reacts to metrics", "peaks": [0.2, 0.4], "proportional": False,
+             "num_groups": 2, "raises": "the scheduler raises after step 9"}  # fmt: skip
+    p = trainer_plan(own_rates(unknown="X reacts to metrics"), {"own_rates": facts})
+    assert "the learning rates of the full run: X reacts to metrics" in p.not_measured
+    text = " ".join(p.warnings)
+    assert "highest rate is 0.2, optim.learning_rate is 0.1" in text
+    assert "2 parameter groups follow different schedules" in text and "after step 9" in text

@@ -212,6 +212,7 @@ def _pattern(view: PilotView, arm: ArmView, plan: Schedule) -> str:
     if any(record.step_skipped for record in arm.steps):
         return ""
     batch = view.config.get("batch") or {}
-    micro = int(batch.get("grad_accum_steps") or 1)
+    usual, size = int(batch.get("grad_accum_steps") or 1), int(batch.get("micro_batch_size") or 1)
+    micro = {r.step: -(-len(r.row_ids) // size) if r.row_ids else usual for r in arm.steps}
     world = int(view.fingerprint.get("world_size") or 1)
-    return explain(pairs, plan, arm.job.start_step + 1, (micro, world))
+    return explain(pairs, plan, arm.job.start_step + 1, micro, world)

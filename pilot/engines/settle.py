@@ -119,7 +119,8 @@ def _scales(arm: RunningArm, base: Config, own: OwnRates, surveyed: OwnRates) ->
             arm, f"its optimizer has {len(own.rates)} parameter groups, not {len(surveyed.rates)}"
         )
     same = [_is_same(own, surveyed, group) for group in range(len(own.rates))]
-    if any(same) and any(math.isnan(row[0]) for row in own.rates):
+    finds_own = [bool(group.get("relative_step")) for group in own.options]
+    if any(finds_own) or any(math.isnan(row[0]) for row in own.rates):
         raise _refusal(arm, "the optimizer finds its own step: it has no learning rate to scale")
     return tuple(factor if is_same else 1.0 for is_same in same) if any(same) else ()
 
@@ -159,8 +160,7 @@ def _decays(arm: RunningArm, base: Config, own: OwnRates, surveyed: OwnRates) ->
 
 
 def _refusal(arm: RunningArm, reason: str) -> UsageError:
-    job = arm.job
     return UsageError(
-        f"arm {job.title}: {job.variable}={job.value}: {reason}\n"
+        f"{arm.job.variable}={arm.job.value}: {reason}\n"
         "    remedy: make the optimizer from the training arguments, or drop the arm"
     )

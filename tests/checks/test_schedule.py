@@ -77,7 +77,7 @@ def asked(stride: int, ahead: int) -> Callable[[PilotView, StepRecord], float]:
         (3, 3, 2, "stepped 3 times per optimizer step: once per micro-batch"),
         (3, 3, 0, "stepped 3 times per optimizer step: once per micro-batch"),
         (1, 2, 1, "stepped 2 times per optimizer step"),
-        (16, 17, 16, "stepped 17 times per optimizer step: once per micro-batch, and once more"),
+        (5, 6, 5, "stepped 6 times per optimizer step: once per micro-batch, and once more"),
         (1, 1, -1, "the schedule is 1 step behind the plan at every step"),
         (1, 1, 1, "the schedule is 1 step ahead of the plan at every step"),
     ],

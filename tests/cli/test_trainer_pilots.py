@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pilot.plan import read_plan
 from pilot.view import load_arm
 from tests.cli.test_pilot_kills import wait_for_steps
 from tests.cli.userdir import joined, verdict
@@ -98,3 +99,75 @@ def test_kill_9_then_resume_gives_the_same_records(tmp_path: Path, run_pilot: Ru
     lineage = json.loads((killed / "out/arms/baseline/lineage.json").read_text())
     assert lineage["attempts"] == 2 and lineage["resumed_from_step"] >= 16
     assert joined(killed / "out/arms/baseline") == joined(whole / "out/arms/baseline")
+
+
+OWN = """
+import torch
+from pathlib import Path
+from tests.engines.trainers import make_model, make_rows, make_trainer
+
+def build_trainer():
+    model = make_model()
+    parameters = list(model.parameters())
+    groups = [{"params": parameters[:4], "lr": 2e-2}, {"params": parameters[4:], "lr": 1e-2}]
+    optimizer = torch.optim.AdamW(groups)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=[2e-2, 1e-2], total_steps=400, pct_start=0.05
+    )
+    return make_trainer(
+        Path("their_output"), max_steps=400, train=make_rows(96), evaluate=make_rows(24, seed=1),
+        learning_rate=5e-5, dropout=0.1, model=model, optimizers=(optimizer, schedule),
+    )
+"""
+HASTY = """
+from transformers import Trainer
+
+class Hasty(Trainer):
+    def training_step(self, *args, **more):
+        loss = super().training_step(*args, **more)
+        self.lr_scheduler.step()
+        return loss
+"""
+
+
+def make_own_dir(root: Path, script: str) -> Path:
+    """The same with the script's own optimizer and schedule; nominal rate 5e-5."""
+    make_script_dir(root, 5e-5)
+    (root / "train.py").write_text(script)
+    recipe = root / "conf" / "recipe" / "mine.yaml"
+    text = recipe.read_text().replace("warmup_steps: 3, schedule: cosine", "schedule: trainer")
+    recipe.write_text(text)
+    return root
+
+
+@pytest.mark.slow
+def test_an_optimizer_and_a_schedule_of_their_own(tmp_path: Path, run_pilot: RunPilot) -> None:
+    root = make_own_dir(tmp_path / "u", OWN)
+    add = "arms.add=[{optim.weight_decay: 0.1}, {full_run.warmup_steps: 30}]"
+    done = run_pilot("+recipe=mine", add, cwd=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "an arm of the learning rate scales all its rates" in " ".join(done.stdout.split())
+    baseline, lower = (load_arm(root / "out/arms" / name) for name in ("baseline", "lr_x1_3"))
+    plan = read_plan(json.loads((root / "out/plan.json").read_text()))
+    assert plan.schedule.kind == "trainer" and plan.schedule.warmup_steps == 19
+    assert [r.learning_rate for r in baseline.steps] == list(plan.schedule.rates[:59])
+    for one, other in zip(baseline.steps, lower.steps, strict=True):
+        assert other.learning_rate == pytest.approx(one.learning_rate / 3, rel=1e-5)
+        assert one.row_ids == other.row_ids
+    rates = [r.learning_rate for r in baseline.cooldown]
+    first = plan.schedule.rates[58]
+    assert rates == pytest.approx([first * (8 - k) / 9 for k in range(8)], rel=1e-12)
+    arms = {arm["name"]: arm for arm in verdict(root / "out")["arms"]}  # type: ignore[attr-defined]
+    assert arms["warmup_steps_30"]["status"] == "identical"
+    assert arms["weight_decay_0.1"]["status"] == "lost"
+    assert "does not take it" in arms["weight_decay_0.1"]["reason"]
+
+
+@pytest.mark.slow
+def test_a_scheduler_stepped_per_micro_batch_is_no_go(tmp_path: Path, run_pilot: RunPilot) -> None:
+    place = 'Path("their_output"),'
+    script = HASTY + OWN.replace(place, f"{place} kind=Hasty,")
+    root = make_own_dir(tmp_path / "u", script)
+    done = run_pilot("+recipe=mine", cwd=root)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "schedule: the learning rate at step 1" in str(verdict(root / "out")["why"])

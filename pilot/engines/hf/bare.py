@@ -13,6 +13,7 @@ import torch
 
 from pilot.engines.hf.rows import Rows
 from pilot.engines.hf.tap import Tap
+from pilot.engines.hf.twin import reacts_to_metrics
 
 
 def train_rows(tap: Tap, loader: Any, batches: Sequence[Rows], *, is_try: bool = False) -> float:
@@ -48,5 +49,7 @@ def _update(tap: Tap, model: Any) -> None:
     tap.before_optimizer()
     trainer.optimizer.step()
     tap.after_optimizer()
-    if not trainer.accelerator.optimizer_step_was_skipped:
+    within = tap.step <= int(trainer.state.max_steps)  # some schedulers refuse to go further
+    by_metrics = reacts_to_metrics(trainer.lr_scheduler)
+    if within and not by_metrics and not trainer.accelerator.optimizer_step_was_skipped:
         trainer.lr_scheduler.step()

@@ -113,7 +113,10 @@ def _own_rates(
         elif getattr(trainer, "_created_lr_scheduler", False):
             before = planned_rates(_unbegun(trainer), max_steps)
         table = dataclasses.replace(table, rates=(*before, *table.rates[len(before) :]))
-    return own.facts(), table
+    if not table.peak > 0.0:  # an optimizer that finds its own step: nothing to draw a plan from
+        unknown = own.unknown or "the planned learning rate is 0 at every step"
+        table = RateTable(rates=(named,) * (max_steps + 1), base_rate=named, unknown=unknown)
+    return {**own.facts(), "unknown": table.unknown}, table
 
 
 def _unbegun(trainer: Any) -> Any:

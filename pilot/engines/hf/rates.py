@@ -10,48 +10,27 @@ from __future__ import annotations
 
 import copy
 import math
-import types
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from pilot.engines import seeds
+from pilot.engines.hf.twin import (
+    TwinOptimizer,
+    chain,
+    innermost,
+    reacts_to_metrics,
+    twin_optimizer,
+    twin_scheduler,
+)
 from pilot.engines.hf.used_rates import number
 from pilot.own_rates import OwnRates, plain_options
 
 # A longer run is planned as far as this goes: 10 s of stepping (20 us a step), 32 MB.
 _MAX_STEPS, _MAX_VALUES = 500_000, 4_000_000
-_BY_METRICS = ("ReduceLROnPlateau", "GreedyLR")
-
-
-class TwinOptimizer(torch.optim.Optimizer):
-    """Parameter groups like another optimizer's, over parameters of its own; never steps.
-
-    Args:
-        groups: the other optimizer's groups.
-        defaults: its defaults, which some schedulers ask for.
-    """
-
-    step_was_skipped = False  # what accelerate's wrapper of a scheduler asks for
-
-    def __init__(self, groups: Sequence[dict[str, Any]], defaults: dict[str, Any]) -> None:
-        own = []
-        for group in groups:
-            values = {k: copy.deepcopy(v) for k, v in group.items() if k != "params"}
-            values["params"] = [torch.nn.Parameter(torch.zeros(1))]
-            own.append(values)
-        super().__init__(own, dict(defaults))
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Do nothing."""
-
-    @property
-    def rates(self) -> list[float]:
-        """The rate of every group."""
-        return [number(group["lr"]) for group in self.param_groups]
 
 
 def planned_rates(trainer: Any, max_steps: int) -> Sequence[float]:
@@ -66,12 +45,12 @@ def planned_rates(trainer: Any, max_steps: int) -> Sequence[float]:
     state = seeds.random_state()
     try:
         if trainer.lr_scheduler is None:
-            twin, dummy = copy.copy(trainer), _twin_of(optimizer)
+            twin, dummy = copy.copy(trainer), twin_optimizer(optimizer)
             twin.optimizer, twin.lr_scheduler = dummy, None
             scheduler = twin.create_scheduler(num_training_steps=max_steps)
         else:
-            scheduler, dummy = _twin(trainer, trainer.lr_scheduler, optimizer)
-        if _reacts(scheduler):
+            scheduler, dummy = twin_scheduler(trainer, trainer.lr_scheduler, optimizer)
+        if reacts_to_metrics(scheduler):
             return ()
         rows, _ = _step_through(trainer, scheduler, dummy, 0, max_steps)
     except Exception:  # the run itself will tell, with its place
@@ -99,15 +78,17 @@ def measure_rates(trainer: Any, optimizer: Any, done: int, max_steps: int) -> Ow
     count = max(1, min(max_steps + 1 - done, _MAX_STEPS, _MAX_VALUES // max(1, len(groups))))
     scheduler, unknown, raises = trainer.lr_scheduler, "", ""
     rows = [still] * count
-    name = type(_innermost(scheduler)).__name__
-    if _reacts(scheduler):
+    name = type(innermost(scheduler)).__name__
+    if reacts_to_metrics(scheduler):
         unknown = (
             f"{name} reacts to metrics: the pilot trains at the rate before its first reaction"
         )
+    elif any(math.isnan(rate) for rate in still) or any(g.get("relative_step") for g in groups):
+        unknown = f"{type(optimizer).__name__} finds its own step: it is given no learning rate"
     else:
         state = seeds.random_state()
         try:
-            twin, dummy = _twin(trainer, scheduler, optimizer)
+            twin, dummy = twin_scheduler(trainer, scheduler, optimizer)
             rows, raises = _step_through(trainer, twin, dummy, done, count)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"[:200]
@@ -129,13 +110,15 @@ def _step_through(
     """
     rows: list[list[float]] = []
     own, state = getattr(trainer.state, "global_step", 0), trainer.state
+    # The class's method: one that was replaced on the object is a fault to be found, not the plan.
+    step: Any = type(scheduler).step
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for index in range(count):
                 if index:
                     state.global_step = done + index - 1  # counted on after this
-                    scheduler.step()
+                    step(scheduler)
                 rows.append(dummy.rates)
     except Exception as error:
         if not rows:
@@ -150,91 +133,12 @@ def _step_through(
     return rows, ""
 
 
-def _twin(trainer: Any, scheduler: Any, optimizer: Any) -> tuple[Any, TwinOptimizer]:
-    """A copy of ``scheduler`` on a twin of ``optimizer``; the Trainer's parts stay."""
-    dummy = _twin_of(optimizer)
-    memo: dict[int, Any] = {id(value): value for value in (trainer, *vars(trainer).values())}
-    own = list(_parts(scheduler))
-    for item in own:
-        memo.pop(id(item), None)
-    wrapped = [*_chain(trainer.optimizer, ("optimizer",)), optimizer]
-    wrapped.extend(
-        x for item in own for x in _chain(getattr(item, "optimizer", None), ("optimizer",))
-    )
-    memo.update({id(item): dummy for item in wrapped if item is not None})
-    twin = copy.deepcopy(scheduler, memo)
-    copies: dict[int, Any] = {}
-    for item in _parts(twin):
-        functions = getattr(item, "lr_lambdas", None)
-        if isinstance(functions, list):
-            functions[:] = [_own_closure(f, copies, memo) for f in functions]
-    return twin, dummy
-
-
-def _twin_of(optimizer: Any) -> TwinOptimizer:
-    return TwinOptimizer(optimizer.param_groups, getattr(optimizer, "defaults", {}))
-
-
-def _chain(item: Any, names: Sequence[str]) -> list[Any]:
-    """``item`` and what it wraps, outermost first."""
-    found: list[Any] = []
-    while item is not None and not any(item is other for other in found):
-        found.append(item)
-        item = next((getattr(item, name) for name in names if hasattr(item, name)), None)
-    return found
-
-
-def _innermost(scheduler: Any) -> Any:
-    return _chain(scheduler, ("scheduler",))[-1] if scheduler is not None else None
-
-
-def _parts(scheduler: Any) -> Iterator[Any]:
-    """A scheduler and those that it consists of (``SequentialLR``, ``ChainedScheduler``)."""
-    for item in _chain(scheduler, ("scheduler",)):
-        yield item
-        for part in getattr(item, "_schedulers", None) or ():
-            yield from _parts(part)
-
-
-def _reacts(scheduler: Any) -> bool:
-    """Whether it wants a metric at each step: then nobody knows its rates before the run."""
-    return any(
-        cls.__name__ in _BY_METRICS for part in _parts(scheduler) for cls in type(part).__mro__
-    )
-
-
-def _own_closure(function: Any, copies: dict[int, Any], memo: dict[int, Any]) -> Any:
-    """A function with copies of what it closes over: a counter in it is the user's, not moved.
-
-    ``copies`` are the functions and cells so far: what two functions share stays shared.
-    """
-    if id(function) in copies:
-        return copies[id(function)]
-    if not isinstance(function, types.FunctionType) or not function.__closure__:
-        return function
-    cells = []
-    for cell in function.__closure__:
-        if id(cell) not in copies:
-            try:
-                copies[id(cell)] = types.CellType(copy.deepcopy(cell.cell_contents, memo))
-            except Exception:  # an empty cell, or nothing that can be copied
-                copies[id(cell)] = cell
-        cells.append(copies[id(cell)])
-    made = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__,
-        tuple(cells),
-    )  # fmt: skip
-    made.__kwdefaults__ = function.__kwdefaults__
-    copies[id(function)] = made
-    return made
-
-
 def _expected_optimizer(trainer: Any) -> Any:
     """The optimizer as it will be, as far as a scheduler asks; None: only the loop will tell."""
     from transformers import Trainer
 
     if trainer.optimizer is not None:
-        return _chain(trainer.optimizer, ("optimizer",))[-1]
+        return chain(trainer.optimizer, ("optimizer",))[-1]
     if type(trainer).create_optimizer is not Trainer.create_optimizer:
         return None
     given = getattr(trainer, "optimizer_cls_and_kwargs", None)
