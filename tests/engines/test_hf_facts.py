@@ -14,7 +14,7 @@ from pilot.engines.hf import facts as module
 from pilot.engines.hf.audit import audit_set
 from pilot.engines.hf.facts import UNMEASURED, row_facts
 from pilot.engines.hf.rows import count_tokens
-from pilot.engines.hf.sources import MAX_SOURCES, UNREAD, sources_of
+from pilot.engines.hf.sources import MAX_SOURCES, UNREAD
 from pilot.engines.hf.workload import TrainerWorkload
 from pilot.folder import PilotFolder
 from pilot.jsonl import write_json
@@ -249,9 +249,7 @@ def test_rows_of_another_set_lend_no_source(tmp_path: Path) -> None:
 def test_names_of_sources(tmp_path: Path, values: Any, expected: list[str]) -> None:
     rows = [{**row, "source": value} for row, value in zip(ROWS, values, strict=False)]
     for train in (rows, datasets.Dataset.from_list(rows)):
-        trainer = make_trainer(tmp_path, train=train)
-        dataset = trainer.get_train_dataloader().dataset
-        assert sources_of(trainer, dataset, range(3)) == expected
+        assert [fact.source for fact in found(make_trainer(tmp_path, train=train))] == expected
 
 
 def test_names_of_documents_are_no_sources(tmp_path: Path) -> None:

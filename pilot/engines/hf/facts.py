@@ -27,7 +27,7 @@ from pilot.engines.hf.columns import (
 )
 from pilot.engines.hf.digests import sampled_rows
 from pilot.engines.hf.rows import count_tokens
-from pilot.engines.hf.sources import sources_of
+from pilot.engines.hf.sources import source_in, sources_of
 from pilot.errors import UsageError
 from pilot.recipe import RowFacts
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Counts = npt.NDArray[np.int64]
 
 UNMEASURED = -1
-MOST_SECS = 20.0  # of reading rows one at a time; beyond, a sample
+MOST_SECS = 10.0  # of reading rows one at a time; beyond, a sample
 SAMPLE_ROWS = 4_096
 _PROBED_ROWS = 24
 _LONGEST_ROWS = 8
@@ -63,8 +63,7 @@ def row_facts(
         counts = _counts(reader, most_secs)
     finally:
         seeds.set_random_state(state)
-    read = np.flatnonzero(counts[:, 0] != UNMEASURED).tolist()
-    sources = sources_of(trainer, loader.dataset, read)
+    sources = sources_of(trainer, loader.dataset, reader.named)
     return [
         RowFacts(source=source, num_tokens=tokens, num_supervised_tokens=supervised)
         for source, (tokens, supervised) in zip(sources, counts.tolist(), strict=True)
@@ -72,14 +71,21 @@ def row_facts(
 
 
 class _Reader:
-    """Reads and collates single rows."""
+    """Reads and collates single rows; ``named`` are the sources of those read."""
 
     def __init__(self, trainer: Any, loader: Any, target: str) -> None:
         self.trainer, self.collate = trainer, loader.collate_fn
         self.dataset, self.target = loader.dataset, target or type(trainer).__name__
+        self.named: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    def read(self, row: int) -> Any:
+        """One row, as the collator is given it."""
+        example = self.dataset[row]
+        self.named[row] = source_in(example)
+        return example
 
     def collated(self, rows: Sequence[int]) -> Counts:
         """Tokens and supervised tokens of rows as the collator makes them; shape [rows, 2]."""
@@ -87,7 +93,7 @@ class _Reader:
 
     def _one(self, row: int) -> tuple[int, int]:
         try:
-            counts = count_tokens(self.trainer, [self.collate([self.dataset[row]])]).tolist()
+            counts = count_tokens(self.trainer, [self.collate([self.read(row)])]).tolist()
         except Exception as error:
             raise UsageError(
                 f"{self.target}: the collator fails on row {row}: {type(error).__name__}: {error}\n"
@@ -102,7 +108,7 @@ class _Reader:
             return
         every = iter(range(len(self)) if rows is None else rows)
         while some := list(itertools.islice(every, CHUNK_ROWS)):
-            yield columns_of_rows([self.dataset[row] for row in some])
+            yield columns_of_rows([self.read(row) for row in some])
 
 
 def _counts(reader: _Reader, most_secs: float) -> Counts:
@@ -113,8 +119,9 @@ def _counts(reader: _Reader, most_secs: float) -> Counts:
     expected = reader.collated(probed)
     collate_secs = (time.perf_counter() - begun) / max(1, len(probed))
     begun = time.perf_counter()
-    rule = _agreeing(reader, probed, expected)
+    chunks = list(reader.chunks(probed))
     read_secs = (time.perf_counter() - begun) / max(1, len(probed))
+    rule = _agreeing(chunks, expected)
     if rule is not None:
         is_long = not is_columnar(reader.dataset) and read_secs * num_rows > most_secs
         rows = sampled_rows(num_rows, SAMPLE_ROWS, SAMPLE_ROWS) if is_long else None
@@ -129,9 +136,8 @@ def _counts(reader: _Reader, most_secs: float) -> Counts:
     return counts
 
 
-def _agreeing(reader: _Reader, probed: Sequence[int], expected: Counts) -> Rule | None:
-    """The first rule that gives what the collator gave for the ``probed`` rows."""
-    chunks = list(reader.chunks(probed))
+def _agreeing(chunks: Sequence[Columns], expected: Counts) -> Rule | None:
+    """The first rule that gives what the collator gave for the rows of ``chunks``."""
     for rule in make_rules().values():
         found = _applied(rule, chunks)
         if found is not None and np.array_equal(found, expected):

@@ -19,31 +19,26 @@ _COMPARED_ROWS = 8
 _MAX_CHARS = 200
 
 
-def sources_of(trainer: Any, dataset: Any, readable: Sequence[int]) -> list[str]:
+def sources_of(trainer: Any, dataset: Any, named: Mapping[int, str]) -> list[str]:
     """The source of every row of ``dataset``, the training loader's; ``train`` where it has none.
 
     Args:
         trainer: the Trainer.
         dataset: what its training loader draws from.
-        readable: rows that may be read one by one where there is no column.
+        named: the sources of rows that were read one by one, for a set without columns; a row that
+            was not read is ``unread`` where others name one.
     """
-    found = _column(trainer, dataset)
+    found = source_column(trainer, dataset)
     if found is None:
-        found = [UNNAMED] * len(dataset)
-        if len(readable) and has_source(dataset[int(readable[0])]):
-            found = [UNREAD] * len(dataset)
-            for row in readable:
-                found[int(row)] = source_in(dataset[int(row)])
+        has_sources = any(name != UNNAMED for name in named.values())
+        found = [UNREAD if has_sources else UNNAMED] * len(dataset)
+        for row, name in named.items():
+            found[row] = name
     return found if len(set(found)) <= MAX_SOURCES else [UNNAMED] * len(dataset)
 
 
-def has_source(example: Any) -> bool:
-    """Whether a row says where it is from."""
-    return isinstance(example, Mapping) and COLUMN in example
-
-
 def source_in(example: Any) -> str:
-    """The source that a row names."""
+    """The source that a row names; ``train`` where it names none."""
     return _name(example.get(COLUMN)) if isinstance(example, Mapping) else UNNAMED
 
 
@@ -59,11 +54,11 @@ def _name(value: Any) -> str:
     return str(value)[:_MAX_CHARS] or UNNAMED
 
 
-def _column(trainer: Any, dataset: Any) -> list[str] | None:
+def source_column(trainer: Any, dataset: Any) -> list[str] | None:
     """The column of the user's own set or of the loader's; None where neither has one."""
     for rows in (_whole(trainer, dataset), dataset):
         if COLUMN in _column_names(rows) and hasattr(rows, "select_columns"):
-            column = rows.select_columns([COLUMN]).with_format(None)[COLUMN]
+            column = rows.select_columns([COLUMN]).with_format(None)[:][COLUMN]
             return [_name(value) for value in column]
     return None
 

@@ -24,8 +24,14 @@ from pilot.engines.hf.build import build_trainer
 from pilot.engines.hf.digests import changed_sets, digests
 from pilot.engines.hf.facts import row_facts
 from pilot.engines.hf.rates import planned_rates
-from pilot.engines.hf.rows import Rows, inner_batch_sampler, planned_batches, untouched
-from pilot.engines.hf.sources import sources_of
+from pilot.engines.hf.rows import (
+    Rows,
+    inner_batch_sampler,
+    planned_batches,
+    set_epoch,
+    untouched,
+)
+from pilot.engines.hf.sources import source_column, source_in
 from pilot.engines.hf.validation import num_rows, validation_sets
 from pilot.engines.transformers import TransformersEngine
 from pilot.errors import ConfigError, Mistake, UsageError
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+_COMPARED_BATCHES = 8
 _SAME_FOR_ALL_BATCHES = ("RandomSampler", "SeedableRandomSampler", "SequentialSampler")
 _AUDITED_ROWS = 256  # of a stream
 
@@ -227,12 +234,15 @@ class TrainerWorkload:
         """Whether the loader draws the same rows whatever the random state is when it begins."""
         if self.num_rows is None:
             return True  # the order of a stream is its own
-        state, drawn = seeds.random_state(), []
-        for seed in (1, 2):
-            seeds.seed_everything(seed)
-            drawn.append(self._planned(1 + len(self.loader)))
-        seeds.set_random_state(state)
-        return drawn[0] == drawn[1]
+        sampler, drawn = inner_batch_sampler(self.loader), []
+        for seed in (1, 2) if sampler is not None else ():
+            with untouched(self.loader):
+                seeds.seed_everything(seed)
+                set_epoch(self.loader, sampler, 0)
+                drawn.append(
+                    [list(batch) for batch in itertools.islice(sampler, _COMPARED_BATCHES)]
+                )
+        return not drawn or drawn[0] == drawn[1]
 
     def _head(self) -> list[Any]:
         """The first rows of a stream; fewer where it raises: the run will meet it."""
@@ -290,9 +300,7 @@ class TrainerWorkload:
             names = list(read_json(self._folder.survey)["source_names"])
             return lambda row: str(names[codes[row]])
 
-        def source_of(row: int) -> str:
-            if self._sources is None:
-                self._sources = sources_of(self.trainer, self.dataset, range(self.num_rows or 0))
-            return self._sources[row]
-
-        return source_of
+        column = self._sources or source_column(self.trainer, self.dataset)
+        if column is not None:
+            return column.__getitem__
+        return lambda row: source_in(self.dataset[row])
