@@ -242,7 +242,8 @@ def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
     )
     tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
     files = [] if config.recipe.get("trainer") else handle.input_files()
-    return make_fingerprint(tree, handle.module_path, files, world_size=1)
+    trainer = read_json(folder.survey).get("trainer")
+    return make_fingerprint(tree, handle.module_path, files, world_size=1, trainer=trainer)
 
 
 def _conclude(folder: PilotFolder, config: Config, terminal: Terminal) -> ExitCode:

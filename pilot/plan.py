@@ -89,6 +89,7 @@ def make_plan(
     *,
     warnings: tuple[str, ...] = (),
     has_noise_floor: bool = False,
+    refuses: bool = True,
 ) -> Plan:
     """Plan the pilot of ``config``.
 
@@ -98,6 +99,7 @@ def make_plan(
             ``validation_rows`` and ``failure``.
         warnings: what the configuration's author should know; printed with the plan.
         has_noise_floor: a stored one replaces the replicas.
+        refuses: false for a run that is only watched: it is as it is.
 
     Raises:
         PlanRefused: with every reason and its numbers.
@@ -115,7 +117,8 @@ def make_plan(
     )
     arms = planned_arms(config, whole, at_once, has_noise_floor)
     least = wall_secs(arm_secs, reference_only(arms), at_once)
-    if reasons := refusals(config, survey, schedule, start, stop, shape.num_peak, cooldown, least):
+    reasons = refusals(config, survey, schedule, start, stop, shape.num_peak, cooldown, least)
+    if reasons and refuses:
         raise PlanRefused(reasons)
     return Plan(
         recipe=str(config.recipe["name"]),

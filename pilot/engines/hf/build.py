@@ -159,8 +159,14 @@ def _known(arguments: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _quieten(trainer: Any) -> None:
-    """Take out what prints or draws a bar; the records are pilot's own."""
+    """Take out what prints or draws a bar, and our own callback; the records are pilot's own."""
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+    from pilot.callback import PilotCallback
+
+    for callback in list(trainer.callback_handler.callbacks):
+        if isinstance(callback, PilotCallback):
+            trainer.remove_callback(callback)
 
     for kind in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(kind)

@@ -16,6 +16,7 @@ from pilot.engines.base import Observer
 from pilot.engines.hf.arguments import changes_of, disagreements
 from pilot.engines.hf.build import build_trainer
 from pilot.engines.hf.rows import IGNORED, Rows, count_tokens, inner_batch_sampler, planned_batches
+from pilot.engines.hf.run_facts import run_facts
 from pilot.engines.hf.validation import num_rows, validation_sets
 from pilot.engines.transformers import TransformersEngine
 from pilot.errors import ConfigError, Mistake, UsageError
@@ -47,15 +48,21 @@ class TrainerWorkload:
         config: the validated configuration of this arm.
         own: the user's values of training arguments that were set over.
         scratch: kept as long as the workload: the Trainer's output folder.
+        loader: its training loader, where it has made one already.
     """
 
     def __init__(
-        self, trainer: Any, config: Config, own: Mapping[str, Any], scratch: object = None
+        self,
+        trainer: Any,
+        config: Config,
+        own: Mapping[str, Any],
+        scratch: object = None,
+        loader: Any = None,
     ) -> None:
         self.trainer, self.config, self.own, self._scratch = trainer, config, own, scratch
         self.target = str(config.recipe["trainer"])
         state = seeds.random_state()
-        self.loader = trainer.get_train_dataloader()
+        self.loader = trainer.get_train_dataloader() if loader is None else loader
         self.dataset = self.loader.dataset
         seeds.set_random_state(state)
 
@@ -120,6 +127,10 @@ class TrainerWorkload:
         steps = self._planned(-(-num_rows // width) + len(self.loader))
         flat = [row for step in steps for batch in step for row in batch]
         return np.array(flat[:num_rows], dtype=np.int64)
+
+    def run_facts(self) -> Mapping[str, Any]:
+        """What the Trainer says about its full run."""
+        return run_facts(self.trainer, self.max_steps)
 
     def make_engine(
         self,
