@@ -62,7 +62,7 @@ class Recording:
         Raises:
             FolderError: the folder cannot be used; in every process.
         """
-        done = int(state.global_step)
+        done = self._begun_at = int(state.global_step)
         self.run = self._described(trainer, state.max_steps, loader, done)
         on_first_process(trainer, lambda: self._open(done))
         # Other processes take their part in sums and validations.
@@ -203,7 +203,8 @@ class Recording:
             self.tap.restart_clock()
 
     def _measure_movement(self) -> None:
-        if self._recorder is not None and not self._has_moved:
+        few = self.tap.step - self._begun_at < 2  # a resumed run's last step may have the rate 0
+        if self._recorder is not None and not self._has_moved and not few:
             self._has_moved = True
             self._recorder.evidence(movement.measure(self.tap, self._weights))
 
