@@ -110,7 +110,7 @@ def _after_watching(word: str, blockers: Sequence[GateResult], remedy: Remedy | 
             return todo
     return (
         f"{change}let pilot train the beginning of this run, with arms: name what builds the "
-        "Trainer in recipe.trainer (recipes/README.md)"
+        "Trainer in recipe.trainer (conf/engine/README.md)"
     )
 
 
