@@ -1,165 +1,156 @@
-"""``pilot.PilotCallback``: pilot's records of any Trainer's run, from inside the user's own script.
+"""``pilot.PilotCallback``: pilot inside the user's own script, with their own Trainer.
 
-    trainer = Trainer(..., callbacks=[pilot.PilotCallback(out_dir="pilot_records")])
+    trainer = Trainer(..., callbacks=[pilot.PilotCallback("records", verdict="pilot_out")])
     trainer.train()
 
-Nothing of the run is changed: no stop, no other rate, no random number drawn. The folder is that of
-a pilot whose baseline is the whole run, so ``python -m pilot diagnose DIR`` and ``judge DIR`` read
-it; what only a pilot does (arms, a cool-down) is listed as not measured.
+``verdict``: the full run starts only with a GO that was made for exactly this run. ``out_dir``:
+pilot's records of it. Nothing of the run is changed: no stop, no other rate, no random number
+drawn. The folder is that of a pilot whose baseline is the whole run, so ``python -m pilot diagnose
+DIR`` and ``judge DIR`` read it; what only a pilot does (arms, a cool-down) is listed as not
+measured. In a Trainer that pilot itself builds and trains, the callback does nothing.
 """
 
 from __future__ import annotations
 
 import sys
-import traceback
+import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from pilot.engines.base import Observer
-from pilot.engines.guard import is_out_of_memory
-from pilot.engines.hf.describe import describe, earlier_schedule, write_folder
-from pilot.engines.hf.tap import Tap
-from pilot.engines.hf.validation import validate_all
-from pilot.engines.recorder import Recorder
-from pilot.errors import FolderError, UsageError
-from pilot.experiments import movement
-from pilot.folder import BASELINE, PilotFolder, count_attempts
-from pilot.jsonl import write_json
-from pilot.plan import BEFORE, COOLDOWN_END
-from pilot.records import Outcome
-from pilot.tracking.hide import hide_message
+from pilot.bound import ALLOWABLE
+from pilot.engines.hf.bound import require_go
+from pilot.engines.hf.recording import Recording
+from pilot.errors import UsageError
+
+_FEWEST_ROWS = 8
 
 
 class PilotCallback(TrainerCallback):  # type: ignore[misc]
-    """Writes pilot's records of the run that it is given to.
+    """Refuses a full run without its GO (``verdict``), records it (``out_dir``), or both.
 
     Args:
-        out_dir: a folder of its own, new or of the same run (a resumed one goes on in it).
+        out_dir: a folder of its own for the records, new or of the same run (a resumed one goes on
+            in it). A second ``train()`` of one script gets ``out_dir_2``, and so on.
+        verdict: the folder of a pilot. ``train()`` raises before its first step unless that holds
+            a GO for this run: the Trainer's arguments, model, schedule and data, the code that
+            builds it, package versions and number of processes.
+        allow: differences that you answer for: ``"code"``, ``"packages"``. They are warned of.
         validation_rows: rows of each evaluation set that are evaluated before the first step, after
             the warm-up and at the end; 0: none. The run's random state is put back.
         name: the name of the run in reports.
+
+    Raises:
+        UsageError: neither folder is given, or a value is out of bounds. ``train()`` then raises
+            ``FullRunRefused`` (no GO for this run), or ``FolderError`` (a folder cannot be used).
     """
 
     def __init__(
-        self, out_dir: str | Path, *, validation_rows: int = 256, name: str = "trainer"
+        self,
+        out_dir: str | Path | None = None,
+        *,
+        verdict: str | Path | None = None,
+        allow: Collection[str] = (),
+        validation_rows: int = 256,
+        name: str = "trainer",
     ) -> None:
-        if 0 < validation_rows < 8 or validation_rows < 0:
-            raise UsageError("validation_rows must be 0 or at least 8: fewer decide nothing")
-        self.root, self.name = Path(out_dir), name
-        self.validation_rows = validation_rows
-        self._tap: Tap | None = None
-        self._recorder: Recorder | None = None
-        self._has_moved = False
+        self.out_dir = None if out_dir is None else Path(out_dir)
+        self.verdict = None if verdict is None else _pilot_folder(Path(verdict))
+        self.allow = (allow,) if isinstance(allow, str) else tuple(allow)
+        self.validation_rows, self.name = validation_rows, name
+        self._recording: Recording | None = None
+        self._newest: Path | None = None
+        if wrong := self._mistakes():
+            raise UsageError("\n".join(["pilot.PilotCallback:", *(f"  {line}" for line in wrong)]))
+
+    def _mistakes(self) -> list[str]:
+        lines = []
+        if self.out_dir is None and self.verdict is None:
+            lines.append("give out_dir (a folder for records), verdict (a pilot's folder), or both")
+        rows = self.validation_rows
+        if not isinstance(rows, int) or isinstance(rows, bool) or (rows and rows < _FEWEST_ROWS):
+            lines.append(f"validation_rows = {rows!r} must be 0, or at least {_FEWEST_ROWS}")
+        unknown = [part for part in self.allow if part not in ALLOWABLE]
+        if unknown:
+            lines.append(f"allow = {unknown!r} must be of {', '.join(map(repr, ALLOWABLE))}")
+        if self.allow and self.verdict is None:
+            lines.append("allow is about the differences from a verdict: give verdict")
+        return lines
 
     # ---- the Trainer's events
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Write plan and row table, sit on the Trainer, validate."""
-        trainer, loader = _find_trainer(), more["train_dataloader"]
-        folder = PilotFolder(self.root).arm(BASELINE)
-        attempt = count_attempts(folder) + 1
-        if attempt > 1 and not state.global_step:
-            raise FolderError(
-                self.root, "holds the records of another run", remedy="give a new out_dir"
+        """Refuse a run without its GO; begin to record.
+
+        Raises:
+            FullRunRefused, FolderError, UsageError: see the class.
+        """
+        trainer = _find_trainer()
+        self._recording = None
+        if self.verdict is not None:
+            require_go(trainer, self.verdict, self.allow)
+        if self.out_dir is None:
+            return
+        mine = [c for c in trainer.callback_handler.callbacks if isinstance(c, PilotCallback)]
+        if sum(callback.out_dir is not None for callback in mine) > 1:
+            raise UsageError(
+                "several pilot.PilotCallback record this Trainer\n    remedy: give one out_dir"
             )
-        planned = earlier_schedule(self.root, state.max_steps)
-        run = describe(trainer, self.name, state.max_steps, planned)
-        self._arm, self._run, self._attempt = folder, run, attempt
-        self._observer = Observer()  # other processes take their part in sums and validations
-        if state.is_world_process_zero:
-            write_folder(run, self.root)
-            self._observer = self._recorder = Recorder(
-                folder, attempt, start_step=state.global_step, pins_first_clip=False
-            )
-        self._tap = Tap(trainer, self._observer.on_step, run.source_of)
-        self._tap.step, self._tap.on_error = state.global_step, self._failed
-        self._weights = movement.start_weights(self._tap)
-        self._tap.attach(loader, skip_batches=_skipped(args, loader, state.global_step))
-        if not state.global_step:
-            self._validate(BEFORE)
+        recording = Recording(self._folder(state), self.name, self.validation_rows)
+        recording.begin(trainer, state, more["train_dataloader"])
+        self._recording, self._newest = recording, recording.root
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """The loader begins an epoch."""
-        if self._tap is not None:
-            self._tap.epoch_begins()
+        if (recording := self._recording) is not None:
+            with recording.kept():
+                recording.tap.epoch_begins()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Gradients are there, and the rate."""
-        if self._tap is not None:
-            self._tap.before_optimizer()
+        if (recording := self._recording) is not None:
+            with recording.kept():
+                recording.tap.before_optimizer()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """The weights have moved; at the last step their gradients are still there to be asked."""
-        if self._tap is not None:
-            self._tap.after_optimizer()
-            if self._tap.step == state.max_steps:
-                self._measure_movement()
+        """The weights have moved."""
+        if (recording := self._recording) is not None:
+            with recording.kept():
+                recording.optimizer_stepped(state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Validate where the plan says so."""
-        if self._tap is not None:
-            for at, step in self._run.plan.validations.items():
-                if step == self._tap.step and at not in (BEFORE, COOLDOWN_END):
-                    self._validate(at)
+        if (recording := self._recording) is not None:
+            with recording.kept():
+                recording.step_ended()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """The last record, what moved, and the completion marker."""
-        if self._tap is None:
-            return
-        self._tap.flush()
-        self._measure_movement()
-        if self._recorder is not None:
-            ended = Outcome(status=Outcome.COMPLETED, last_step=self._tap.step)
-            write_json(self._arm.outcome, ended)
-            self._recorder.close()
-        self._tap = None
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            best = bool(args.load_best_model_at_end and state.best_model_checkpoint)
+            with recording.kept():
+                recording.end(best_is_loaded=best)
 
-    # ---- what is written
+    def _folder(self, state: Any) -> Path:
+        """Where this ``train()`` is recorded: a script's second run does not end in an error."""
+        assert self.out_dir is not None
+        if self._newest is None:
+            return self.out_dir
+        if state.global_step:
+            return self._newest
+        number = 2
+        while (found := self.out_dir.with_name(f"{self.out_dir.name}_{number}")).exists():
+            number += 1
+        warnings.warn(f"pilot: this train() is recorded in {found}", stacklevel=2)
+        return found
 
-    def _validate(self, at: str) -> None:
-        assert self._tap is not None
-        if not self.validation_rows:
-            return
-        self._tap.flush()
-        was_training = self._tap.model.training
-        validate_all(
-            self._tap.trainer,
-            self._observer,
-            at=at,
-            step=self._tap.step,
-            limit=self.validation_rows,
-            data_seed=self._run.config.pilot.data_seed,
-            attempt=self._attempt,
-        )
-        self._tap.model.train(was_training)
-        self._tap.restart_clock()
 
-    def _measure_movement(self) -> None:
-        if self._recorder is not None and self._tap is not None and not self._has_moved:
-            self._recorder.evidence(movement.measure(self._tap, self._weights))
-            self._has_moved = True
-
-    def _failed(self, error: BaseException) -> None:
-        """The user's code raised inside the loop: an outcome with its place; it goes on raising."""
-        assert self._tap is not None
-        if self._recorder is None:
-            return
-        text = "".join(traceback.format_exception(error))[-8_000:]
-        memory = is_out_of_memory(error)
-        outcome = Outcome(
-            status=Outcome.OUT_OF_MEMORY if memory else Outcome.EXCEPTION,
-            last_step=self._tap.step,
-            where=self._tap.place,
-            step=self._tap.step + 1,
-            row_ids=self._tap.failed_rows(),
-            error_type=type(error).__name__,
-            message=hide_message(str(error)[:2_000]),
-            traceback_text=hide_message(text),
-        )
-        self._tap.flush()
-        write_json(self._arm.outcome, outcome)
+def _pilot_folder(path: Path) -> Path:
+    """The folder; its ``verdict.json`` names it too."""
+    return path.parent if path.name == "verdict.json" else path
 
 
 def _find_trainer() -> Trainer:
@@ -170,12 +161,3 @@ def _find_trainer() -> Trainer:
             return frame.f_locals["self"]
         frame = frame.f_back
     raise UsageError("PilotCallback must be called by a Trainer's loop")
-
-
-def _skipped(args: Any, loader: Any, done: int) -> int:
-    """Batches that a Trainer resumed after ``done`` steps draws and drops."""
-    if not done or args.ignore_data_skip or not hasattr(loader, "__len__"):
-        return 0
-    accumulate = int(args.gradient_accumulation_steps)
-    steps_per_epoch = max(1, -(-len(loader) // accumulate))
-    return done % steps_per_epoch * accumulate

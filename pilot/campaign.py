@@ -250,7 +250,12 @@ def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
     tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
     files = [] if config.recipe.get("trainer") else handle.input_files()
     return make_fingerprint(
-        tree, handle.module_path, files, world_size=1, data_sets=surveyed_sets(folder.survey)
+        tree,
+        handle.module_path,
+        files,
+        world_size=1,
+        data_sets=surveyed_sets(folder.survey),
+        trainer=read_json(folder.survey).get("trainer"),
     )
 
 

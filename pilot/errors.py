@@ -145,6 +145,14 @@ class CheckpointDamaged(PilotError):
         super().__init__(f"{path}: {what}")
 
 
+class FullRunRefused(PilotError):
+    """A full run has no GO of its own, so it is not started: what is missing, or what differs."""
+
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.INCONCLUSIVE) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
+
+
 class RecipeFailure(Exception):
     """The recipe's code raised, or memory ran out: an outcome of the run, not a crash of pilot.
 

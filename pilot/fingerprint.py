@@ -36,6 +36,7 @@ _PACKAGES = (
     "datasets",
 )
 _GIT_SECS = 60.0
+_RATES = "learning_rates"
 
 
 def make_fingerprint(
@@ -44,6 +45,7 @@ def make_fingerprint(
     input_files: Sequence[Path],
     world_size: int,
     data_sets: Sequence[Mapping[str, Any]] = (),
+    trainer: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The fingerprint of a run, as plain JSON values.
 
@@ -54,6 +56,7 @@ def make_fingerprint(
         world_size: number of processes of the full run.
         data_sets: sets that no file holds, with ``name``, ``rows``, ``sha256`` and ``sampled``
             (``pilot/engines/hf/digests.py``); without a ``sha256`` only the rows are bound.
+        trainer: what a Trainer says about its run (``engines/hf/run_facts.py``), where one trains.
 
     Raises:
         OSError: a file cannot be read.
@@ -68,6 +71,8 @@ def make_fingerprint(
         "packages": _packages(),
         "world_size": world_size,
     }
+    if trainer:
+        parts["trainer"] = dict(trainer)
     return {"hash": _digest(to_json(parts).encode())[:12], **parts}
 
 
@@ -89,7 +94,41 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
             lines += _line(f"{part} {key}", old.get(key, "absent"), new.get(key, "absent"))
     lines += _data_lines(before.get("data") or [], after.get("data") or [])
     lines += _line("world_size", before.get("world_size"), after.get("world_size"))
+    if before.get("trainer") and after.get("trainer"):  # only a process that has one can say
+        lines += trainer_lines(before["trainer"], after["trainer"])
     return lines
+
+
+def without_own_code(lines: Iterable[str]) -> list[str]:
+    """``lines`` without those about pilot itself.
+
+    A Trainer's full run is trained by the user's script: another version of pilot changes nothing
+    in it. A pilot that is resumed, and a run that pilot's own loop trains, keep them.
+    """
+    return [line for line in lines if not line.startswith("code pilot_")]
+
+
+def trainer_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """One line for everything in which two Trainers' runs differ.
+
+    What only one of them says is skipped: an optimizer that did not exist yet, an argument of
+    another version (which is a line of its own).
+    """
+    lines = []
+    for name in sorted(set(before) & set(after) - {_RATES}):
+        lines += _line(f"trainer {name}", before[name], after[name])
+    if before.get("max_steps") == after.get("max_steps"):
+        lines += _rate_lines(before.get(_RATES), after.get(_RATES))
+    return lines
+
+
+def _rate_lines(before: object, after: object) -> list[str]:
+    if not before or not after or to_json(before) == to_json(after):
+        return []
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return [f"trainer scheduler: {to_json(before)} -> {to_json(after)}"]
+    step = next(s for s in before if to_json(before[s]) != to_json(after.get(s)))
+    return _line(f"trainer learning rate of step {step}", before[step], after.get(step))
 
 
 def _plain(value: object) -> dict[str, Any]:
@@ -151,11 +190,11 @@ def _flat(value: object, key: str) -> list[tuple[str, Any]]:
             for leaf in _flat(item, f"{key}.{name}" if key else str(name))
         ]
     if isinstance(value, (list, tuple)):
-        return [(key, [_without_folder(item) for item in value])]
-    return [(key, _without_folder(value))]
+        return [(key, [without_folder(item) for item in value])]
+    return [(key, without_folder(value))]
 
 
-def _without_folder(value: object) -> object:
+def without_folder(value: object) -> object:
     """A path by its last part: the manifest says what is in the file, wherever it lies."""
     if isinstance(value, str) and os.sep in value:
         path = Path(value).expanduser()
@@ -168,7 +207,7 @@ def _code(module_path: Path) -> dict[str, Any]:
     commit, diff = _repository(module_path)
     return {
         "recipe_module": module_path.name,
-        "recipe_sha256": _digest(module_path.read_bytes()),
+        "recipe_sha256": sha256_of(module_path),
         "commit": commit,
         "diff_sha256": diff,
         "pilot_version": __version__,
@@ -242,6 +281,11 @@ def _packages() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file's contents. Raises ``OSError``."""
+    return _digest(path.read_bytes())
 
 
 def _digest(data: bytes) -> str:

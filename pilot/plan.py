@@ -91,6 +91,7 @@ def make_plan(
     warnings: tuple[str, ...] = (),
     has_noise_floor: bool = False,
     own_rates: RateTable | None = None,
+    refuses: bool = True,
 ) -> Plan:
     """Plan the pilot of ``config``.
 
@@ -101,6 +102,7 @@ def make_plan(
         warnings: what the configuration's author should know; printed with the plan.
         has_noise_floor: a stored one replaces the replicas.
         own_rates: the rates of ``full_run.schedule: trainer``, as the survey measured them.
+        refuses: false for a run that is only watched: it is as it is.
 
     Raises:
         PlanRefused: with every reason and its numbers.
@@ -119,7 +121,8 @@ def make_plan(
     )
     arms = planned_arms(config, whole, at_once, has_noise_floor)
     least = wall_secs(arm_secs, reference_only(arms), at_once)
-    if reasons := refusals(config, survey, schedule, start, stop, shape.num_peak, cooldown, least):
+    reasons = refusals(config, survey, schedule, start, stop, shape.num_peak, cooldown, least)
+    if reasons and refuses:
         raise PlanRefused(reasons)
     return Plan(
         recipe=str(config.recipe["name"]),

@@ -22,6 +22,9 @@ from pilot.records import Finding
 from pilot.verdict import GO, NO_GO, NOT_MEASURED, PASS, WAIVED, GateResult
 from pilot.view import ArmView, PilotView
 
+# Gates whose advice is about the user's own code or data, whoever trained it.
+_MENDED = ("outcome", "labels", "finite", "movement")
+
 
 def why(
     word: str,
@@ -77,6 +80,8 @@ def next_action(
     word: str, view: PilotView, blockers: Sequence[GateResult], remedy: Remedy | None
 ) -> str:
     """One command or action. ``DIR`` stands for the pilot's folder."""
+    if view.is_watched:
+        return _after_watching(word, blockers, remedy)
     given = shlex.join(view.words or (f"+recipe={view.plan.recipe}",))
     if word == GO:
         return (
@@ -92,6 +97,22 @@ def next_action(
         if gate.status == NOT_MEASURED:
             return f"measure {gate.name}, or judge with gates.waive.{gate.name}=REASON"
     return "python -m pilot resume DIR" if blockers else "look at the warnings"
+
+
+def _after_watching(word: str, blockers: Sequence[GateResult], remedy: Remedy | None) -> str:
+    """The records of ``pilot.PilotCallback``: nothing that can be resumed, no verdict to bind."""
+    if word == GO:
+        return "nothing: this run was watched, not piloted; its GO starts no other run"
+    change = f"change it: {remedy.override} ({remedy.status}); then " if remedy else ""
+    for gate in blockers:
+        finding = _deciding(gate)
+        todo = finding.todo if finding and finding.check in _MENDED else ""
+        if todo and not change and "python -m pilot" not in todo:
+            return todo
+    return (
+        f"{change}let pilot train the beginning of this run, with arms: name what builds the "
+        "Trainer in recipe.trainer (conf/engine/README.md)"
+    )
 
 
 def _with(given: str, view: PilotView, remedy: Remedy) -> str:

@@ -98,6 +98,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         "num_threads": torch.get_num_threads(),
         "num_threads_per_arm": threads,
         "num_parallel": at_once,
+        "trainer": dict(workload.run_facts()),
     }
     write_json(folder.survey, survey)
     return 0

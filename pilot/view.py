@@ -84,6 +84,11 @@ class PilotView:
     stored_noise: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def is_watched(self) -> bool:
+        """Whether these are the records of a run of the user's own (``pilot.PilotCallback``)."""
+        return bool(self.survey.get("watched"))
+
+    @property
     def baseline(self) -> ArmView | None:
         """The recipe unchanged."""
         return self.arms.get(BASELINE)

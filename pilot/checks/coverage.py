@@ -36,25 +36,27 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     table = coverage_table(view, arm)
     ended = arm.outcome is not None and arm.outcome.status != Outcome.COMPLETED
     found = [_ended(arm, view)] if ended else [*_gaps(table), *_data_gaps(table)]
-    seen = sum(1 for source in table["sources"] if source["num_rows_seen"])
-    fine = (
-        f"{plural(len(arm.steps), 'step')} and {len(arm.cooldown)} of cool-down, "
-        f"{sum(v['done'] for v in table['validations'])} validations, "
-        f"{seen} of {plural(len(table['sources']), 'source')}, "
-        f"longest row {table['extremes']['longest_tokens_seen']} tokens"
-    )
-    if table["num_rows"] is None:
-        fine = (
-            f"{plural(len(arm.steps), 'step')} and {len(arm.cooldown)} of cool-down, "
-            f"{sum(v['done'] for v in table['validations'])} validations, "
-            f"{plural(table['num_rows_drawn'], 'row')} of a stream"
-        )
+    fine = _fine(table, arm)
     return CheckResult(
         measured=True,
         findings=tuple(found),
         sentence=found[0].sentence if found else fine,
         limit=LIMIT,
         numbers={"num_rows_seen": table["num_rows_seen"], "num_rows": table["num_rows"]},
+    )
+
+
+def _fine(table: Mapping[str, Any], arm: ArmView) -> str:
+    steps = (
+        f"{plural(len(arm.steps), 'step')} and {len(arm.cooldown)} of cool-down, "
+        f"{sum(v['done'] for v in table['validations'])} validations"
+    )
+    if table["num_rows"] is None:
+        return f"{steps}, {plural(table['num_rows_drawn'], 'row')} of a stream"
+    seen = sum(1 for source in table["sources"] if source["num_rows_seen"])
+    return (
+        f"{steps}, {seen} of {plural(len(table['sources']), 'source')}, "
+        f"longest row {table['extremes']['longest_tokens_seen']} tokens"
     )
 
 
@@ -83,13 +85,17 @@ def _data_gaps(table: Mapping[str, Any]) -> Iterator[Finding]:
     prefix = table["data"] == "prefix"
     severity = WARN if prefix else UNDETERMINED
     todo = "use pilot.data=representative" if prefix else "train longer: raise pilot.min_peak_steps"
-    if table["num_unknown_rows"]:
+    if table["num_unknown_rows"] and table["num_rows"]:
         count = table["num_unknown_rows"]
         text = f"{plural(count, 'drawn row id')} not in the row table: the data changed since"
         yield _finding(UNDETERMINED, text, {"num_unknown_rows": count}, "survey again")
-    extremes = table["extremes"]
     if table["num_rows"] is None:  # a stream: nobody knows what else is in it
         return
+    if not table["num_rows"]:
+        text = "what was seen of the data is not known: no table of its rows"
+        yield _finding(WARN, text, {}, "")
+        return
+    extremes = table["extremes"]
     unseen = extremes["sources_not_seen"]
     if unseen:
         text = f"{plural(len(unseen), 'source')} never seen: {', '.join(unseen)}"

@@ -61,7 +61,8 @@ def _failed(outcome: Outcome) -> Finding:
     what = "memory ran out" if memory else "the recipe raised"
     todo = "lower batch.micro_batch_size and raise batch.grad_accum_steps by the same factor"
     if not memory:
-        todo = f"repair the recipe: run {outcome.where or 'it'} on these rows alone"
+        alone = " on these rows alone" if outcome.row_ids else " alone"
+        todo = f"repair the recipe: run {outcome.where or 'it'}{alone}"
     return Finding(
         check=NAME,
         severity=FAIL,
@@ -78,12 +79,14 @@ def _failed(outcome: Outcome) -> Finding:
 
 
 def _lost(arm: ArmView, last: int) -> Finding:
+    lost = f"it was lost after step {last} ({plural(arm.num_attempts, 'attempt')})"
+    if arm.absence.get("status") in ("interrupted", "not recorded"):
+        lost = arm.absence["reason"]
     return Finding(
         check=NAME,
         severity=UNDETERMINED,
         category="undetermined",
-        sentence=f"the arm left no outcome: it was lost after step {last} "
-        f"({plural(arm.num_attempts, 'attempt')})",
+        sentence=f"the arm left no outcome: {lost}",
         step=last,
         limit=LIMIT,
         limit_source=SOURCE,

@@ -9,11 +9,12 @@ from typing import Any
 
 import yaml
 
+from pilot.bound import GO, NO_GO, read_bound
 from pilot.cli.compose import Composed, compose
 from pilot.entry import raise_left_error
-from pilot.errors import ExitCode, FolderError, PilotError
-from pilot.fingerprint import differences, make_fingerprint, surveyed_sets
-from pilot.folder import PilotFolder, read_json
+from pilot.errors import ExitCode, PilotError
+from pilot.fingerprint import differences, make_fingerprint, surveyed_sets, without_own_code
+from pilot.folder import PilotFolder
 from pilot.jsonl import write_json, write_text
 from pilot.launchers.processes import run_process
 from pilot.recipe import RecipeHandle
@@ -29,33 +30,29 @@ def verify_run(root: Path, overrides: Sequence[str], config_dir: Path | None) ->
         FolderError: there is no verdict in ``root``.
         ConfigError: the run given is not a valid one.
     """
-    folder = PilotFolder(root)
-    for needed in (folder.verdict, folder.fingerprint):
-        if not needed.is_file():
-            raise FolderError(
-                root,
-                f"has no verdict: {needed.name} is missing",
-                remedy=f"let the pilot finish: python -m pilot resume {root}",
-            )
-    judged, made_for = read_json(folder.verdict), read_json(folder.fingerprint)
-    verdict = str(judged.get("verdict"))
-    lines = differences(made_for, _fingerprint(overrides, config_dir))
-    carried = (judged.get("fingerprint") or {}).get("hash")
-    if carried != made_for.get("hash"):
-        lines.append(f"verdict.json is of {carried}, fingerprint.json of {made_for.get('hash')}")
+    bound = read_bound(root)
+    composed = compose(overrides, Path.cwd(), config_dir)
+    of_trainer = bool(composed.tree["recipe"].get("trainer"))
+    lines = differences(bound.made_for, _fingerprint(composed))
+    lines = [*(without_own_code(lines) if of_trainer else lines), *bound.mismatch]
+    verdict = bound.word
     print(f"verdict in {root}: {verdict}")
     if not lines:
         print("it was made for exactly this run")
     else:
         print(f"it was made for another run; what differs: {len(lines)}")
         print("\n".join(f"  {line}" for line in lines))
-    if verdict == "NO-GO":
+    if of_trainer:
+        print(
+            "what only the Trainer itself says (its arguments, model, schedule) was not compared: "
+            f"pilot.PilotCallback(verdict={str(root)!r}) in the run's own script does so"
+        )
+    if verdict == NO_GO:
         return ExitCode.NO_GO
-    return ExitCode.GO if verdict == "GO" and not lines else ExitCode.INCONCLUSIVE
+    return ExitCode.GO if verdict == GO and not lines else ExitCode.INCONCLUSIVE
 
 
-def _fingerprint(overrides: Sequence[str], config_dir: Path | None) -> dict[str, object]:
-    composed = compose(overrides, Path.cwd(), config_dir)
+def _fingerprint(composed: Composed) -> dict[str, object]:
     tree = composed.tree
     handle = RecipeHandle(
         module_path=composed.module_path,

@@ -272,6 +272,10 @@ class Workload(Protocol):
         """The first ``num_rows`` row ids of the full run's own loader; None: pilot draws them."""
         ...
 
+    def run_facts(self) -> Mapping[str, Any]:
+        """What says which run this is beside configuration, code and data: for the fingerprint."""
+        ...
+
     def make_engine(
         self,
         *,

@@ -129,6 +129,10 @@ class NativeWorkload:
         """None: a recipe has rows, the order is pilot's to draw."""
         return None
 
+    def run_facts(self) -> Mapping[str, Any]:
+        """Nothing: the configuration says it all."""
+        return {}
+
     def make_engine(
         self,
         *,

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from pilot.config import Config, validate
+from pilot.engines import seeds
 from pilot.engines.hf.arguments import tree_of
 from pilot.engines.hf.rates import measure_rates, planned_rates
 from pilot.engines.hf.workload import TrainerWorkload
@@ -23,6 +24,12 @@ from pilot.recipe import RowFacts
 from pilot.schedule import TRAINER, RateTable, Schedule, full_schedule, same_rate
 from pilot.segments import make_segments
 from pilot.survey import sizes, write_rows
+
+WATCHED = "watched"  # the survey's key of a folder that no pilot wrote
+_NOT_MEASURED = (
+    "written by pilot.PilotCallback inside the run: no arms, no cool-down, no determinism, no "
+    "longest sample before step 1, no experiments"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,27 +47,41 @@ class DescribedRun:
 
 
 def describe(
-    trainer: Any, name: str, max_steps: int, planned: Schedule | None = None
+    trainer: Any,
+    name: str,
+    max_steps: int,
+    *,
+    loader: Any,
+    counts: bool,
+    start_step: int = 0,
+    planned: Schedule | None = None,
 ) -> DescribedRun:
-    """The run as a pilot of which the baseline is the whole.
+    """The run as a pilot of which the baseline is the whole; nothing of it is moved.
 
     Its rates are those that the Trainer's own scheduler plans; where they are not one of pilot's
     formulas, its schedule is a table of them.
 
     Args:
-        trainer: a Trainer whose loop is about to begin.
-        name: the name of the run.
-        max_steps: its optimizer steps.
+        trainer: the Trainer, in ``on_train_begin``.
+        name: of the run.
+        max_steps: of the whole run.
+        loader: its training loader.
+        counts: whether the lengths of the rows are counted; one process is enough.
+        start_step: steps that were trained before anything was recorded.
         planned: what an earlier attempt of the same run planned; it stays the plan.
     """
+    state = seeds.random_state()
     tree = tree_of(trainer, name, max_steps)
-    own, table = _own_rates(trainer, max_steps, float(trainer.args.learning_rate), planned)
+    tree["full_run"]["start_step"] = start_step
+    if rate := _peak_rate(trainer):
+        tree["optim"]["learning_rate"] = rate
+    named = float(tree["optim"]["learning_rate"])
+    own, table = _own_rates(trainer, max_steps, named, planned)
     if not _has_formula(validate(tree), table):
         tree["full_run"]["schedule"] = TRAINER
     config = validate(tree)
-    workload = TrainerWorkload(trainer, config, {})
-    facts = workload.facts()
-    model = trainer.accelerator.unwrap_model(trainer.model)
+    workload = TrainerWorkload(trainer, config, {}, loader=loader)
+    facts, why_not = _facts(workload) if counts else ([], "")
     survey = {
         "num_train_rows": workload.num_rows,
         "rows_come_again": workload.goes_back,
@@ -68,15 +89,17 @@ def describe(
         "validation_rows": dict(workload.validation_rows) or {"validation": 0},
         "primary_validation": next(iter(workload.validation_rows), None),
         "objective": config.recipe["objective"],
-        **sizes(model),
+        **sizes(trainer.accelerator.unwrap_model(trainer.model)),
         "checkpoint_bytes": None,
         "device": str(trainer.args.device),
         "timing": {},
         "failure": None,
         "label_audit": [],
         SURVEYED: own,
+        WATCHED: True,
     }
-    plan = _whole_run(make_plan(config, survey, own_rates=table))
+    plan = _whole_run(make_plan(config, survey, own_rates=table, refuses=False), why_not)
+    seeds.set_random_state(state)
     return DescribedRun(config=config, plan=plan, survey=survey, facts=facts)
 
 
@@ -151,7 +174,24 @@ def write_folder(run: DescribedRun, root: Path) -> None:
     write_json(arm.job, baseline_job(run.plan, module_path=""))
 
 
-def _whole_run(plan: Plan) -> Plan:
+def _peak_rate(trainer: Any) -> float | None:
+    """The optimizer's own peak rate: the arguments' is unused where the user gave an optimizer."""
+    group = trainer.optimizer.param_groups[0]
+    rate = group.get("initial_lr", group.get("lr"))
+    return float(rate) if isinstance(rate, (int, float)) and rate > 0 else None
+
+
+def _facts(workload: TrainerWorkload) -> tuple[list[RowFacts], str]:
+    """The facts of all rows, or none and why: the user's run does not wait for them."""
+    if not workload.num_rows:
+        return [], "lengths and order of the rows: the training data has no length"
+    try:
+        return workload.facts(), ""
+    except Exception as error:  # a collator that wants several rows, rows that are made in batches
+        return [], f"lengths of the rows: {type(error).__name__} for a row by itself"
+
+
+def _whole_run(plan: Plan, why_no_rows: str) -> Plan:
     """The plan of a run that is trained to its end: no branch, nothing beyond."""
     validations: Mapping[str, int] = {
         at: step for at, step in plan.validations.items() if step < plan.stop_step
@@ -164,4 +204,6 @@ def _whole_run(plan: Plan) -> Plan:
         validations={**validations, RUN_END: plan.stop_step},
         final_validation=RUN_END,
         checkpoints={},
+        not_measured=(_NOT_MEASURED, *([why_no_rows] if why_no_rows else [])),
+        warnings=tuple(w for w in plan.warnings if "fresh optimizer state" not in w),
     )

@@ -55,13 +55,16 @@ class Tap:
         on_step: Listener,
         source_of: Callable[[int], str] = lambda row: "train",
     ) -> None:
-        self.trainer, self._on_step, self._source_of = trainer, on_step, source_of
+        self.trainer, self.on_step, self._source_of = trainer, on_step, source_of
         self.model: torch.nn.Module = trainer.accelerator.unwrap_model(trainer.model)
         self.probe = Probe(self.model)
         self.step = 0
         self.forced_rate: float | None = None
         self.rates = UsedRates()
         self.on_error: Callable[[BaseException], None] = _nothing
+        # What measures inside the Trainer's calls; where the run must go on whatever happens to
+        # its measuring, a context that keeps errors.
+        self.measuring: Callable[[], contextlib.AbstractContextManager[Any]] = _as_they_come
         self.step_batches: list[Rows] = []
         self.place = "build"
         self.num_drawn = 0
@@ -72,6 +75,7 @@ class Tap:
         self._measured = False
         self._scale: float | None = None
         self._late: Resource | None = None
+        self._undo: list[tuple[Any, str, Any, Any]] = []
         self._step_started = time.perf_counter()
 
     @property
@@ -101,12 +105,28 @@ class Tap:
         if sampler is not None:
             record_batches(sampler, self._drawn)
         self._original_batches = trainer.get_batch_samples
-        trainer.get_batch_samples = self._get_batch_samples
-        trainer.training_step = functools.partial(self._training_step, trainer.training_step)
-        accelerator = trainer.accelerator
-        accelerator.clip_grad_norm_ = functools.partial(self._clip, accelerator.clip_grad_norm_)
+        self.replace(trainer, "get_batch_samples", self._get_batch_samples)
+        step = functools.partial(self._training_step, trainer.training_step)
+        self.replace(trainer, "training_step", step)
+        clip = functools.partial(self._clip, trainer.accelerator.clip_grad_norm_)
+        self.replace(trainer.accelerator, "clip_grad_norm_", clip)
         self.place = "run"
         self._step_started = time.perf_counter()
+
+    def replace(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
+        """Put ``method`` in the place of one of ``owner``'s, until ``detach``."""
+        before = vars(owner).get(name)
+        setattr(owner, name, method)
+        self._undo.append((owner, name, method, before))
+
+    def detach(self) -> None:
+        """Give the Trainer its own methods back; where somebody wrapped ours since, ours stays."""
+        for owner, name, method, before in reversed(self._undo):
+            if vars(owner).get(name) is method:
+                vars(owner).pop(name)
+                if before is not None:
+                    setattr(owner, name, before)
+        self._undo.clear()
 
     def epoch_begins(self) -> None:
         """The loader is about to draw an epoch's first batch, or goes on within a resumed one."""
@@ -118,15 +138,16 @@ class Tap:
     def _get_batch_samples(self, iterator: Any, num_batches: int, *rest: Any, **more: Any) -> Any:
         self.place, self.step_batches = "collate", []
         world = max(1, int(self.trainer.args.world_size))
-        with self._watched():
+        with self.watched():
             samples = self._original_batches(iterator, num_batches, *rest, **more)
-        if self._skip:
-            self._drawn.take(self._skip * world)
-            self._skip = 0
-        batches = samples[0]
-        self.num_drawn += len(batches)
-        drawn = self._drawn.take(len(batches) * world)
-        self.begin_step(batches, drawn)
+        with self.measuring():
+            if self._skip:
+                self._drawn.take(self._skip * world)
+                self._skip = 0
+            batches = samples[0]
+            self.num_drawn += len(batches)
+            drawn = self._drawn.take(len(batches) * world)
+            self.begin_step(batches, drawn)
         return samples
 
     def failed_rows(self) -> Rows:
@@ -150,9 +171,10 @@ class Tap:
         self, original: Any, model: Any, inputs: Any, *rest: Any, **more: Any
     ) -> Any:
         self.place = "training_step"
-        with self._watched():
+        with self.watched():
             loss = original(model, inputs, *rest, **more)
-        self.probe.add_losses(loss)
+        with self.measuring():
+            self.probe.add_losses(loss)
         return loss
 
     def _clip(
@@ -164,16 +186,18 @@ class Tap:
             accelerator.unscale_gradients()
             accelerator.unscale_gradients = _nothing
         try:
-            self._measure()
+            with self.measuring():
+                self._measure()
             norm = original(parameters, max_norm, *rest, **more)
         finally:
             accelerator.__dict__.pop("unscale_gradients", None)
-        if 0.0 < float(max_norm) < float("inf"):
-            self.probe.clipped(float(max_norm))
+        with self.measuring():
+            if 0.0 < float(max_norm) < float("inf"):
+                self.probe.clipped(float(max_norm))
         return norm
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """Tell of an exception on its way through the Trainer's loop."""
         try:
             yield
@@ -236,7 +260,7 @@ class Tap:
                     tokens_per_sec=record.num_tokens / late.secs,
                     peak_memory_bytes=late.peak_memory_bytes,
                 )
-            self._on_step(record, late)
+            self.on_step(record, late)
 
     def restart_clock(self) -> None:
         """The seconds until now belong to no step (a validation, a saving)."""
@@ -248,6 +272,11 @@ class Tap:
         cuda = self.probe.device.type == "cuda"
         peak = peak_memory_bytes(self.probe.device) if cuda else None
         self._late = Resource(kind="step", step=self.step, secs=secs, peak_memory_bytes=peak)
+
+
+def _as_they_come() -> contextlib.AbstractContextManager[Any]:
+    """Errors of measuring are raised where they happen."""
+    return contextlib.nullcontext()
 
 
 def _nothing(*args: Any, **more: Any) -> None:

@@ -31,6 +31,7 @@ from pilot.engines.hf.rows import (
     set_epoch,
     untouched,
 )
+from pilot.engines.hf.run_facts import run_facts
 from pilot.engines.hf.sources import source_column, source_in
 from pilot.engines.hf.validation import num_rows, validation_sets
 from pilot.engines.transformers import TransformersEngine
@@ -75,6 +76,7 @@ class TrainerWorkload:
         own: the user's values of training arguments that were set over.
         scratch: kept as long as the workload: the Trainer's output folder.
         folder: the pilot's, once it is surveyed.
+        loader: its training loader, where it has made one already.
     """
 
     def __init__(
@@ -84,11 +86,12 @@ class TrainerWorkload:
         own: Mapping[str, Any],
         scratch: object = None,
         folder: PilotFolder | None = None,
+        loader: Any = None,
     ) -> None:
         self.trainer, self.config, self.own, self._scratch = trainer, config, own, scratch
         self.target = str(config.recipe["trainer"])
         state = seeds.random_state()
-        self.loader = trainer.get_train_dataloader()
+        self.loader = trainer.get_train_dataloader() if loader is None else loader
         self.dataset = self.loader.dataset
         seeds.set_random_state(state)
         self._folder = folder
@@ -262,6 +265,10 @@ class TrainerWorkload:
         steps = self._planned(-(-num_rows // width) + len(self.loader))
         flat = [row for step in steps for batch in step for row in batch]
         return np.array(flat[:num_rows], dtype=np.int64)
+
+    def run_facts(self) -> Mapping[str, Any]:
+        """What the Trainer says about its full run."""
+        return run_facts(self.trainer, self.max_steps)
 
     def make_engine(
         self,
