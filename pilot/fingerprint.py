@@ -81,8 +81,12 @@ def surveyed_sets(path: Path) -> list[dict[str, Any]]:
 
     A pilot that goes on compares them in every arm, where the data are at hand.
     """
-    found = read_json(path).get("data") or ()
-    return [{key: item[key] for key in ("name", "rows", "sha256", "sampled")} for item in found]
+    return bound_sets(read_json(path).get("data") or ())
+
+
+def bound_sets(digests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What of the digests of data sets (``engines/hf/digests.py``) a fingerprint holds."""
+    return [{key: item[key] for key in ("name", "rows", "sha256", "sampled")} for item in digests]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import pilot
+from pilot.engines.hf.digests import digests
 from pilot.engines.hf.run_facts import run_facts
 from pilot.errors import ExitCode, FolderError, FullRunRefused, UsageError
-from pilot.fingerprint import make_fingerprint
+from pilot.fingerprint import bound_sets, make_fingerprint
 from pilot.folder import read_json
 from pilot.jsonl import write_json
 from tests.engines.trainers import make_rows, make_trainer
@@ -48,7 +49,8 @@ def go(tmp_path: Path, script: Path, facts: dict[str, Any]) -> Path:
     """The folder of a pilot that said GO."""
     root = tmp_path / "out"
     root.mkdir()
-    made = make_fingerprint(config_tree(), script, [], world_size=1, trainer=facts)
+    sets = bound_sets(digests(make_trainer(tmp_path / "piloted", **ARGUMENTS)))
+    made = make_fingerprint(config_tree(), script, [], world_size=1, trainer=facts, data_sets=sets)
     write_json(root / "fingerprint.json", made)
     write_json(root / "start.json", {"module_path": str(script), "words": ["+recipe=mine"]})
     say(root, "GO")
@@ -261,7 +263,8 @@ def test_a_verdict_of_another_fingerprint_is_none(tmp_path: Path, go: Path) -> N
 def test_a_pilot_of_another_engine_says_nothing_of_a_trainer(
     tmp_path: Path, go: Path, script: Path
 ) -> None:
-    made = make_fingerprint(config_tree(), script, [], world_size=1)
+    sets = bound_sets(digests(make_trainer(tmp_path / "piloted", **ARGUMENTS)))
+    made = make_fingerprint(config_tree(), script, [], world_size=1, data_sets=sets)
     write_json(go / "fingerprint.json", made)
     say(go, "GO")
     assert refused(tmp_path, go) == [
@@ -325,3 +328,8 @@ def test_what_is_given_is_checked_at_once(given: dict[str, Any], texts: list[str
         pilot.PilotCallback(**given)
     for text in texts:
         assert text in str(caught.value)
+
+
+def test_other_rows_are_refused(tmp_path: Path, go: Path) -> None:
+    lines = refused(tmp_path, go, train=make_rows(32, seed=9))
+    assert any(line.startswith("data train_dataset: ") for line in lines)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pilot.bound import BoundVerdict, loaded_file, read_bound, refuse
+from pilot.engines.hf.digests import digests
 from pilot.engines.hf.run_facts import run_facts
 from pilot.errors import ExitCode, FullRunRefused, PilotError
-from pilot.fingerprint import differences, make_fingerprint, without_own_code
+from pilot.fingerprint import bound_sets, differences, make_fingerprint, without_own_code
 
 
 def require_go(trainer: Any, root: Path, allow: Collection[str]) -> None:
@@ -100,13 +101,9 @@ def _fingerprint(trainer: Any, bound: BoundVerdict) -> tuple[dict[str, Any], lis
     )
     if file is None:
         made["code"] = code
-    return {**made, "config": made_for.get("config"), "data": _data(trainer, made_for)}, lines
+    return {**made, "config": made_for.get("config"), "data": _data(trainer)}, lines
 
 
-def _data(trainer: Any, made_for: Mapping[str, Any]) -> Any:
+def _data(trainer: Any) -> Any:
     """The digests of the Trainer's data sets, as the pilot notes them."""
-    try:
-        module = importlib.import_module("pilot.engines.hf.digests")
-    except ModuleNotFoundError:
-        return made_for.get("data")
-    return module.for_fingerprint(module.digests(trainer))
+    return bound_sets(digests(trainer))
