@@ -23,7 +23,14 @@ from pilot.cli.overrides import Sorted, sort_overrides
 from pilot.cli.search import hydra_session, use_user_dirs
 from pilot.cli.settings import check_recipe, check_tree, known_settings
 from pilot.cli.sweeps import Listed, add_override
-from pilot.cli.trainer import SETTINGS, early_mistakes, is_trainer, replaced, trainer_mistakes
+from pilot.cli.trainer import (
+    SETTINGS,
+    baseline_mistakes,
+    early_mistakes,
+    is_trainer,
+    replaced,
+    trainer_mistakes,
+)
 from pilot.cli.trainer_choice import (
     chosen_options,
     is_trainer_on_native,
@@ -153,6 +160,7 @@ def _judged(
 
     mistakes, notes = _judge(found, check, parts.recipe is not None)
     if answer is not None:
+        mistakes = _joined(mistakes, baseline_mistakes(found.tree, answer))
         notes = [*answer.notes, *replaced(found.tree, answer), *notes]
     return _joined(found.mistakes, mistakes), notes
 

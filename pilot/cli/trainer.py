@@ -12,16 +12,16 @@ from typing import Any
 from pilot.arms.specs import ABSENT, node_at, value_text
 from pilot.cli.ask import Answer
 from pilot.cli.settings import COMMON
-from pilot.engines.hf.keys import changed_keys
+from pilot.engines.hf.keys import SHAPE, WARMUP, changed_keys, is_answer
 from pilot.engines.hf.named import KEY, argument_mistakes
 from pilot.errors import Mistake
 from pilot.mistakes import nearest
 
 # Keys of the section `recipe` that mean something beside a Trainer.
-KEYS = (*(key for key in COMMON if key != "module"), "arguments")
-SETTINGS = ("arguments",)  # those that need no plus on the command line
+SETTINGS = ("arguments", "resume_from")  # those that need no plus on the command line
+KEYS = (*(key for key in COMMON if key != "module"), *SETTINGS)
 _OPTIM = ("_target_", "learning_rate", "max_grad_norm", "weight_decay")
-_OWN = ("_target_", "learning_rate", "weight_decay")  # of an optimizer that the script gives
+_OWN = ("learning_rate", "weight_decay")  # of an optimizer that the script gives: arms can
 _PAIRS = {
     "full_run.schedule_steps": "full_run.epochs",
     "full_run.epochs": "full_run.schedule_steps",
@@ -111,10 +111,8 @@ def _optim_mistakes(tree: Mapping[str, Any], answer: Answer) -> Iterator[Mistake
             rule = f"{own['_target_']} is given no such number by a Trainer"
             remedy = f"{hint}by its own name: {KEY}.NAME=..."
             yield Mistake(key=f"optim.{key}", value=value_text(value), rule=rule, remedy=remedy)
-        elif answer.engine.get("own_optimizer") and key in _OWN and value != own[key]:
-            rule = f"the script builds its optimizer itself, with {value_text(own[key])}"
-            remedy = "change it there, or let the script's arguments choose the optimizer"
-            yield Mistake(key=f"optim.{key}", value=value_text(value), rule=rule, remedy=remedy)
+        elif answer.engine.get("own_optimizer") and key == "_target_" and value != own[key]:
+            yield _own_made(f"optim.{key}", value, own[key], "optimizer")
     target, names = optim.get("_target_"), answer.arguments.get("optim", {}).get("choices") or []
     if target != own["_target_"] and names and target not in names:
         near = nearest(str(target), names)
@@ -127,11 +125,34 @@ def _optim_mistakes(tree: Mapping[str, Any], answer: Answer) -> Iterator[Mistake
         )
 
 
+def baseline_mistakes(tree: Mapping[str, Any], answer: Answer) -> list[Mistake]:
+    """What only arms can change: numbers of an optimizer that the script makes itself."""
+    if not answer.engine.get("own_optimizer"):
+        return []
+    pairs = [(key, node_at(tree, f"optim.{key}"), answer.tree["optim"][key]) for key in _OWN]
+    return [
+        _own_made(f"optim.{key}", value, own, "optimizer")
+        for key, value, own in pairs
+        if not is_answer(value, own)
+    ]
+
+
+def _own_made(key: str, value: Any, own: Any, what: str) -> Mistake:
+    rule = f"the script makes its {what} itself, with {value_text(own)}"
+    remedy = f"change it there, or let the script's arguments choose the {what}"
+    return Mistake(key=key, value=value_text(value), rule=rule, remedy=remedy)
+
+
 def _run_mistakes(tree: Mapping[str, Any], answer: Answer) -> Iterator[Mistake]:
     run = tree.get("full_run")
     if not isinstance(run, Mapping):
         return
     own = answer.tree["full_run"]["schedule"]
+    if answer.engine.get("own_scheduler"):
+        for key in (*WARMUP, *SHAPE):
+            value, theirs = node_at(tree, key), node_at(answer.tree, key)
+            if not is_answer(value, theirs):
+                yield _own_made(key, value, None if theirs is ABSENT else theirs, "scheduler")
     if run.get("schedule") == "trainer" and own != "trainer":
         rule = f"is for a Trainer with a scheduler that has no formula; this one's is {own}"
         yield Mistake(key="full_run.schedule", value="trainer", rule=rule, remedy="leave it out")

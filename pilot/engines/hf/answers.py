@@ -45,8 +45,9 @@ def settings_of(trainer: Any, loader: Any = None) -> dict[str, Any]:
         loader: its training loader; with it ``pilot.data_seed`` is the seed that the order has.
     """
     args = trainer.args
+    own_scheduler = trainer.lr_scheduler is not None
     return {
-        "full_run": {**_length(args), **_warmup(args)},
+        "full_run": {**_length(args), **({"warmup_steps": 0} if own_scheduler else _warmup(args))},
         "optim": _optimizer(trainer),
         "batch": {
             "micro_batch_size": int(batch_of(trainer)) * max(1, int(args.world_size)),
@@ -78,7 +79,8 @@ def schedule_of(trainer: Any, rates: Sequence[float], warmup_steps: int) -> dict
         rates: the planned learning rate of every step; empty: they are not known.
         warmup_steps: steps of its warm-up.
     """
-    for formula in _candidates(trainer, rates, warmup_steps):
+    own = trainer.lr_scheduler is not None  # the script's: no argument decides
+    for formula in () if own else _candidates(trainer, rates, warmup_steps):
         planned = (formula.learning_rate_at(step) for step in range(1, len(rates) + 1))
         if all(is_same(one, other) for one, other in zip(rates, planned, strict=True)):
             return {

@@ -81,6 +81,7 @@ def answer_of(built: Built, target: str) -> dict[str, Any]:
         "lr_scheduler_type": scheduler_name(trainer.args),
         "lr_scheduler_kwargs": plain(trainer.args.lr_scheduler_kwargs or {}),
         "own_optimizer": trainer.optimizer is not None,
+        "own_scheduler": trainer.lr_scheduler is not None,
         **settings,
     }
     table = argument_table(type(trainer.args), trainer.args)
