@@ -180,6 +180,8 @@ def test_the_trainers_own_schedule_needs_a_trainer() -> None:
     mistakes, _ = find_mistakes(tree)
     assert [m.key for m in mistakes] == ["full_run.schedule"]
     tree = config_tree(
-        full_run={"schedule": "trainer"}, engine={"name": "transformers"}, recipe={"trainer": "t.py"}
+        full_run={"schedule": "trainer"},
+        engine={"name": "transformers"},
+        recipe={"trainer": "t.py"},
     )
     assert find_mistakes(tree)[0] == []
