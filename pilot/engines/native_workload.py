@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pilot.config import Config
 from pilot.data.audit import audit_rows
+from pilot.data.held_out import choose
 from pilot.engines.base import Observer
+from pilot.engines.held_out import WithHeldOut, drawn_by_pilot, keep_choice, kept_choice
 from pilot.engines.native import NativeEngine
 from pilot.errors import UsageError
 from pilot.folder import PilotFolder
 from pilot.recipe import Recipe, RowFacts
+from pilot.view import RowTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,10 +28,15 @@ class NativeWorkload:
         recipe: what the recipe's ``build`` returned.
         config: the validated configuration.
         name: the recipe's file name, for messages.
+        folder: the pilot's, once it is surveyed.
     """
 
-    def __init__(self, recipe: Recipe, config: Config, name: str) -> None:
-        self.recipe, self.config, self._name = recipe, config, name
+    def __init__(
+        self, recipe: Recipe, config: Config, name: str, folder: PilotFolder | None = None
+    ) -> None:
+        kept = kept_choice(folder)
+        self.recipe: Recipe = WithHeldOut(recipe, kept.row_ids) if kept else recipe
+        self.config, self._name = config, name
 
     @property
     def num_rows(self) -> int:
@@ -101,9 +109,23 @@ class NativeWorkload:
         """None that is known here: a changed file shows in the fingerprint."""
         return []
 
-    def hold_out(self, folder: PilotFolder) -> dict[str, Any] | None:
-        """None: a recipe brings its own validation set."""
-        return None
+    def hold_out(self, folder: PilotFolder, rows: RowTable) -> dict[str, Any] | None:
+        """Take rows that no step draws as the validation set; None: the recipe has one."""
+        folder.held_out.unlink(missing_ok=True)
+        if self.recipe.validation:
+            return None
+        pilot = self.config.pilot
+        choice = choose(
+            self.num_rows,
+            drawn_by_pilot(self.config, rows),
+            wanted=pilot.validation_rows,
+            data_seed=pilot.data_seed,
+            share_refused="the pilot draws nearly every row",
+        )
+        if not choice.refused:
+            self.recipe = WithHeldOut(self.recipe, choice.row_ids)
+        why = f"the recipe has no validation set, and {choice.refused}; give recipe.validation"
+        return keep_choice(folder, choice, refused=why)
 
     def order_is_fixed(self) -> bool:
         """True: pilot draws the order."""
