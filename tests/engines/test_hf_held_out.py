@@ -17,6 +17,7 @@ from pilot.engines.hf.workload import TrainerWorkload
 from pilot.errors import UsageError
 from pilot.folder import PilotFolder
 from pilot.jsonl import write_json
+from tests.engines.test_hf_facts import sft
 from tests.engines.trainers import (
     HELD,
     MAX_STEPS,
@@ -296,3 +297,21 @@ def test_validations_draw_the_same_random_numbers(tmp_path: Path) -> None:
     run_steps(engine, 1, before=twice)
     one, two = engine.observer.validations
     assert one.loss_sums == two.loss_sums
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_an_sft_trainer_without_a_set(tmp_path: Path, packing: bool) -> None:
+    """Its rows are tokenised when it is built; the held-out ones go through its own collator."""
+    texts = [{"prompt": f"What is {i}? ", "completion": f"It is {i}."} for i in range(600)]
+    trainer = sft(tmp_path, texts, packing=packing, max_steps=40, seed=7)
+    pilot = {**SHORT, "min_peak_steps": 4, "seed": 7, "validation_rows": 8}
+    run = {"schedule_steps": 40, "warmup_steps": 0, "schedule": "linear"}
+    config = config_for(trainer, pilot=pilot, full_run=run)
+    config.recipe["trainer"] = "train.py"
+    work = TrainerWorkload(trainer, config, {})
+    said = work.hold_out(PilotFolder(tmp_path), ROWS)
+    assert said is not None and said["mode"] == UNDRAWN and work.digests()[0]["sha256"]
+    engine = trained(work, 4)
+    first = engine.observer.validations[0]
+    assert len(first.loss_sums) == 8 and min(first.token_counts) > 0
+    assert 4.0 < first.loss < 8.0  # about ln(320): untrained
