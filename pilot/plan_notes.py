@@ -85,9 +85,14 @@ def _data_notes(survey: Mapping[str, Any]) -> list[str]:
             "order that is audited here is one of many"
         )
     for item in survey.get("data") or ():
-        lines += [f"{item['name']}: {item['note']}; it is not bound to the verdict"] * bool(
-            item["note"]
-        )
+        if item["note"]:
+            lines.append(
+                f"{item['name']}: {item['note']}; the verdict is not bound to their content, and "
+                "arms are paired by row number alone"
+            )
+        if item["unknown"]:
+            kinds = ", ".join(item["unknown"])
+            lines.append(f"{item['name']}: a change inside these is not seen: {kinds}")
     return lines
 
 

@@ -36,6 +36,7 @@ from pilot.own_rates import SURVEYED, OwnRates, write_own_rates
 from pilot.recipe import RowFacts
 from pilot.records import Outcome
 from pilot.schedule import TRAINER, full_schedule, same_rate
+from pilot.view import load_rows
 
 _TIMED_STEPS = 3
 _MAX_DRAWS = 200_000  # of the user's own loader: two epochs, or more than a pilot needs
@@ -67,7 +68,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
     write_rows(folder.rows, facts, names)
-    held_out = workload.hold_out(folder)
+    held_out = workload.hold_out(folder, load_rows(folder, {"source_names": names}))
     own = workload.own_order(max(2 * len(facts), _MAX_DRAWS))
     if own is not None:
         np.save(folder.own_order, own, allow_pickle=False)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pilot import fingerprint
-from pilot.fingerprint import differences, make_fingerprint
-from pilot.jsonl import parse, to_json
+from pilot.fingerprint import differences, make_fingerprint, surveyed_sets
+from pilot.jsonl import parse, to_json, write_json
 from tests.trees import config_tree
 
 
@@ -186,3 +186,23 @@ def test_a_damaged_fingerprint_differs_instead_of_failing(module: Path) -> None:
     made = _make(module)
     assert differences({}, made)
     assert differences(made, {"config": None, "data": None})
+
+
+def test_sets_that_no_file_holds(module: Path, tmp_path: Path) -> None:
+    def of(rows: int | None, sha256: str | None) -> dict[str, Any]:
+        found = {"name": "train_dataset", "rows": rows, "sha256": sha256, "sampled": False}
+        write_json(tmp_path / "survey.json", {"data": [{**found, "read_secs": 0.3, "note": ""}]})
+        sets = surveyed_sets(tmp_path / "survey.json")
+        assert sets == [found]
+        return make_fingerprint(config_tree(), module, [], world_size=1, data_sets=sets)
+
+    before = of(30, "ab" * 32)
+    assert differences(before, of(30, "ab" * 32)) == [] and before == of(30, "ab" * 32)
+    assert differences(before, of(30, "ab" * 31 + "ac")) == [
+        "data train_dataset: 30 rows (sha256 abababababab) -> 30 rows (sha256 abababababab)"
+    ]
+    assert differences(before, of(1_031, None)) == [
+        "data train_dataset: 30 rows (sha256 abababababab) -> 1,031 rows (no digest)"
+    ]
+    assert differences(of(None, None), of(None, None)) == []
+    assert before["hash"] != of(31, "ab" * 32)["hash"]

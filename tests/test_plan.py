@@ -10,7 +10,7 @@ import pytest
 from pilot.config import Config
 from pilot.errors import PlanRefused
 from pilot.jsonl import parse, to_json
-from pilot.plan import Plan, make_plan, read_plan
+from pilot.plan import Plan, last_drawn_step, make_plan, read_plan
 from pilot.schedule import RateTable, full_schedule
 from pilot.segments import cooldown_rate
 from tests.trees import config_tree
@@ -277,3 +277,42 @@ def test_what_the_plan_says_of_rates_it_cannot_know() -> None:
     text = " ".join(p.warnings)
     assert "highest rate is 0.2, optim.learning_rate is 0.1" in text
     assert "2 parameter groups follow different schedules" in text and "after step 9" in text
+
+
+HELD: dict[str, Any] = {"mode": "undrawn", "num_rows": 40, "refused": ""}
+
+
+@pytest.mark.parametrize(
+    ("facts", "part"),
+    [
+        ({"held_out": HELD}, "40 training rows that no step of this pilot draws"),
+        ({"held_out": {**HELD, "mode": "share"}}, "40 of 800 training rows are held out"),
+        ({"held_out": {**HELD, "has_been_trained_on": True}}, "may have been trained on before"),
+        ({"num_rows_measured": 96}, "lengths are those of 96 of 800 rows"),
+        ({"order_is_fixed": False}, "shuffles by the random state it finds"),
+        ({"data": [{"name": "train", "note": "odd", "unknown": []}]}, "paired by row number alone"),
+        ({"data": [{"name": "train", "note": "", "unknown": ["X by its type only"]}]}, "X by its"),
+    ],
+    ids=["undrawn", "share", "trained on", "sampled", "order", "unstable", "unknown"],
+)
+def test_what_is_to_be_known_of_the_rows(facts: dict[str, Any], part: str) -> None:
+    plain = plan({**SURVEY, "num_rows_measured": 800, "order_is_fixed": True, "data": []})
+    found = plan({**SURVEY, **facts})
+    (line,) = [line for line in found.warnings if part in line]
+    assert not any(part in line for line in plain.warnings) and line
+
+
+def test_why_no_row_is_held_out_is_the_refusal() -> None:
+    held = {"mode": "", "num_rows": 0, "refused": "it has 30 training rows"}
+    with pytest.raises(PlanRefused) as caught:
+        plan({**SURVEY, "validation_rows": {}, "held_out": held})
+    assert list(caught.value.reasons) == ["it has 30 training rows"]
+
+
+def test_the_last_step_that_draws_rows() -> None:
+    """21 steps, then a cool-down of 4 and an extension of 96 at most, from the same place."""
+    config = Config.model_validate(config_tree())
+    assert last_drawn_step(config, 800) == 21 + 96
+    short = Config.model_validate(config_tree(pilot={"max_extension_steps": 0}))
+    assert last_drawn_step(short, 800) == 21 + 4
+    assert last_drawn_step(short, 800) * 8 == plan(pilot={"max_extension_steps": 0}).num_rows_needed

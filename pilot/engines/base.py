@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pilot.own_rates import OwnRates
     from pilot.probe import Probe
     from pilot.recipe import RowFacts
+    from pilot.view import RowTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,10 +258,11 @@ class Workload(Protocol):
         """In what the data are not the ``surveyed`` digests, one line for each set."""
         ...
 
-    def hold_out(self, folder: PilotFolder) -> dict[str, Any] | None:
+    def hold_out(self, folder: PilotFolder, rows: RowTable) -> dict[str, Any] | None:
         """Without a validation set: hold out training rows, write which ones into ``folder``.
 
-        Returns ``mode``, ``num_rows`` and ``refused`` (why none); None: there is a set.
+        ``rows`` are the surveyed training rows. Returns ``mode``, ``num_rows`` and ``refused`` (why
+        none); None: there is a set.
         """
         ...
 

@@ -52,7 +52,7 @@ class CompleteRecipe:
             # The cool-down goes on from the end of the peak, and its rows are used again behind it.
             kept = max(_HEAD_ROWS, width * (config.pilot.cooldown_steps + 2))
             self.stream = Stream(self.train, seed=config.pilot.data_seed, keep_rows=kept)
-        self.validation = _validation_sets(recipe.validation, config)
+        self.validation = _validation_sets(getattr(recipe, "validation", None), config)
         self._has_lengths: bool | None = None
 
     @property
@@ -171,6 +171,8 @@ def _field(example: Any, name: str) -> Any:
 
 
 def _validation_sets(found: Any, config: Config) -> dict[str, Sequence[Any]]:
+    if found is None:
+        return {}
     sets = found if isinstance(found, Mapping) else {"validation": found}
     return {str(name): _as_rows(rows, config) for name, rows in sets.items()}
 

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from pilot.config import Config
 from pilot.data.audit import audit_rows
+from pilot.data.held_out import Choice, choose, of_a_stream
 from pilot.engines.base import Observer
 from pilot.engines.complete import CompleteRecipe, complete
 from pilot.engines.contract import batch_mistakes, structure_mistakes
+from pilot.engines.held_out import WithHeldOut, drawn_by_pilot, keep_choice, kept_choice
 from pilot.engines.native import NativeEngine
 from pilot.engines.own_optimizer import rate_mistakes
 from pilot.errors import ConfigError, Mistake, UsageError
 from pilot.folder import PilotFolder
 from pilot.recipe import RowFacts
 from pilot.schedule import Schedule, full_schedule
+from pilot.view import RowTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,10 +34,15 @@ class NativeWorkload:
         recipe: what the recipe's ``build`` returned.
         config: the validated configuration.
         name: the recipe's file name, for messages.
+        folder: the pilot's, once it is surveyed.
     """
 
-    def __init__(self, recipe: Any, config: Config, name: str) -> None:
-        self._built, self.config, self._name = recipe, config, name
+    def __init__(
+        self, recipe: Any, config: Config, name: str, folder: PilotFolder | None = None
+    ) -> None:
+        kept = kept_choice(folder)
+        self._built = WithHeldOut(recipe, kept.row_ids) if kept else recipe
+        self.config, self._name = config, name
 
     @functools.cached_property
     def recipe(self) -> CompleteRecipe:
@@ -117,9 +125,29 @@ class NativeWorkload:
         """None that is known here: a changed file shows in the fingerprint."""
         return []
 
-    def hold_out(self, folder: PilotFolder) -> dict[str, Any] | None:
-        """None: a recipe brings its own validation set."""
-        return None
+    def hold_out(self, folder: PilotFolder, rows: RowTable) -> dict[str, Any] | None:
+        """Take rows that no step draws as the validation set; None: the recipe has one."""
+        folder.held_out.unlink(missing_ok=True)
+        if self.recipe.validation:
+            return None
+        choice = self._choice(rows)
+        if not choice.refused:
+            self._built = WithHeldOut(self._built, choice.row_ids)
+            del self.recipe  # it is completed again
+        why = f"the recipe has no validation set, and {choice.refused}; give recipe.validation"
+        return keep_choice(folder, choice, refused=why)
+
+    def _choice(self, rows: RowTable) -> Choice:
+        pilot, count = self.config.pilot, self.num_rows
+        if count is None:
+            return of_a_stream()
+        return choose(
+            count,
+            drawn_by_pilot(self.config, rows),
+            wanted=pilot.validation_rows,
+            data_seed=pilot.data_seed,
+            share_refused="the pilot draws nearly every row",
+        )
 
     def order_is_fixed(self) -> bool:
         """True: pilot draws the order."""

@@ -40,8 +40,8 @@ def require_same_rows(job: Job, workload: Workload, folder: PilotFolder) -> None
         raise UsageError(
             f"arm {job.title}: the data are not those that the pilot surveyed:\n"
             + "".join(f"    {line}\n" for line in lines)
-            + "    remedy: put them back and resume, or start a new pilot elsewhere; the Trainer "
-            "must be built over the same rows every time"
+            + "    remedy: put them back and resume, or start a new pilot elsewhere; every build\n"
+            "            must give the same rows (a shuffle or a split without a seed does not)"
         )
 
 

@@ -169,3 +169,21 @@ def test_a_run_without_cool_down_has_no_cool_down_segment() -> None:
     table = coverage_table(view, view.baseline)
     assert [(s["segment"], s["num_trained"]) for s in table["segments"]][-1][0] != "cool-down"
     assert all(s["num_trained"] == s["num_steps"] for s in table["segments"])
+
+
+def test_rows_whose_length_was_not_measured_are_no_lengths() -> None:
+    """The longest row that was drawn may be one of them: the step's own number counts then."""
+    view = build_view()
+    lengths = np.full_like(view.rows.num_tokens, -1)
+    lengths[:3] = (500, 40, 30)
+    rows = dataclasses.replace(view.rows, num_tokens=lengths)
+    view = with_rows(dataclasses.replace(view, rows=rows), ids=(1, 2, 3))
+    assert view.baseline is not None
+    for longest, seen in ((60, False), (500, True)):
+        steps = [dataclasses.replace(r, longest_tokens=longest) for r in view.baseline.steps]
+        arm = with_baseline(view, steps=tuple(steps)).baseline
+        assert arm is not None
+        table = coverage_table(view, arm)
+        assert table["lengths"]["seen"]["p50"] == 30 and table["lengths"]["planned"]["max"] == 500
+        assert table["extremes"]["longest_seen"] is seen
+        assert table["extremes"]["longest_tokens_seen"] == longest

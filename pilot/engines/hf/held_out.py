@@ -1,50 +1,19 @@
-"""A validation set for a Trainer without one: rows of its training set that the pilot holds out.
+"""A Trainer without a validation set: the held-out rows are evaluated, and not trained on.
 
-Two ways, in the order of preference; the choice is made once, by the survey, and every arm reads
-the same rows (``held_out.npy``). Row ids are those of the user's own training set.
-
-* ``undrawn``: rows that no step of the pilot draws. The run is not changed at all. It needs an
-  order that is known before training, and enough rows that are left.
-* ``share``: a random tenth of the rows (``MIN_ROWS`` to ``MAX_ROWS`` of them, a fifth at most). The
-  loader leaves them out: its sampler draws as it would, and these rows are skipped. The run is that
-  of a smaller training set, with the full run's number of steps.
-
-A held-out row is collated as in training, because the user's evaluation collator is not known.
+Which rows they are is chosen once, by the survey (``pilot/data/held_out.py``); every arm reads the
+same ones. A held-out row is collated as in training: the user's evaluation collator is not known.
+Where rows are taken out of training, the loader's sampler draws as it would, and they are skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
+from pilot.data.held_out import SHARE
 from pilot.engines.hf.rows import inner_batch_sampler, untouched
 from pilot.engines.validation import pick_rows
 from pilot.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Ids = npt.NDArray[np.int64]
-
-NAME = "held_out"
-UNDRAWN, SHARE = "undrawn", "share"
-MIN_ROWS, MAX_ROWS = 8, 256  # fewer decide nothing; more make no verdict surer than its limits
-ENOUGH_ROWS = 32  # undrawn rows, or as many as the share would be
-_SHARE, _LARGEST_SHARE = 0.1, 0.2
-_STREAM = 301  # of the random numbers under one data_seed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which rows are held out, in ascending order, and in which way; or ``refused``: why none."""
-
-    mode: str
-    row_ids: tuple[int, ...]
-    refused: str = ""
 
 
 class HeldOutRows:
@@ -63,37 +32,6 @@ class HeldOutRows:
         for place in pick_rows(len(self), limit, data_seed):
             row = self.row_ids[place]
             yield row, self.dataset[row]
-
-
-def choose(
-    num_rows: int, drawn: Ids | None, *, wanted: int | None, data_seed: int, reason: str = ""
-) -> Choice:
-    """Which of ``num_rows`` rows are held out.
-
-    Args:
-        num_rows: rows of the training set.
-        drawn: every row that a step of the pilot may draw; None: that is not known.
-        wanted: rows that are evaluated at most (``pilot.validation_rows``; None: all there are).
-        data_seed: fixes the choice.
-        reason: why rows cannot be taken out of the loader; empty: they can.
-    """
-    most = min(MAX_ROWS, wanted or MAX_ROWS)
-    share = min(most, max(MIN_ROWS, int(_SHARE * num_rows)))
-    random = np.random.default_rng((data_seed, num_rows, _STREAM))
-    if drawn is not None:
-        left = np.setdiff1d(np.arange(num_rows, dtype=np.int64), drawn)
-        if len(left) >= min(ENOUGH_ROWS, share):
-            size = min(len(left), max(ENOUGH_ROWS, wanted or MAX_ROWS))
-            return Choice(mode=UNDRAWN, row_ids=_some(random, left, size))
-    if share > _LARGEST_SHARE * num_rows:
-        return _refuse(
-            f"its {num_rows} training rows are too few to hold some out (at least "
-            f"{int(MIN_ROWS / _LARGEST_SHARE)} are needed)"
-        )
-    if reason:
-        return _refuse(f"no rows can be held out: {reason}")
-    every = np.arange(num_rows, dtype=np.int64)
-    return Choice(mode=SHARE, row_ids=_some(random, every, share))
 
 
 def use(trainer: Any, loader: Any, mode: str, row_ids: Sequence[int], max_steps: int) -> None:
@@ -127,11 +65,6 @@ def held_out_rows(trainer: Any) -> HeldOutRows | None:
     """The rows that pilot holds out of ``trainer``'s training set, if it does."""
     found = getattr(trainer, "pilot_held_out", None)
     return found if isinstance(found, HeldOutRows) else None
-
-
-def of_a_stream() -> Choice:
-    """None: rows of a stream cannot be left out without another stream."""
-    return _refuse("its training set is a stream, of which no rows can be held out")
 
 
 def why_not(loader: Any, num_rows: int) -> str:
@@ -193,23 +126,4 @@ def require_not_drawn(trainer: Any, rows: Sequence[int], step: int) -> None:
         f"step {step} draws row {row}, which is held out for validation: the Trainer's loader "
         "draws other rows than it said before training\n"
         "    remedy: give the Trainer an eval_dataset"
-    )
-
-
-def read_rows(path: Path) -> Ids:
-    """The rows that the survey chose."""
-    found: Ids = np.load(path, allow_pickle=False)
-    return found
-
-
-def _some(random: np.random.Generator, rows: Ids, size: int) -> tuple[int, ...]:
-    chosen = rows[random.permutation(len(rows))[:size]]
-    return tuple(sorted(int(row) for row in chosen))
-
-
-def _refuse(why: str) -> Choice:
-    return Choice(
-        mode="",
-        row_ids=(),
-        refused=f"the Trainer has no validation set, and {why}; give it an eval_dataset",
     )

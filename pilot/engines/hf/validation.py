@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from pilot.data.held_out import NAME
 from pilot.engines import seeds
 from pilot.engines.base import Observer
 from pilot.engines.guard import guard
-from pilot.engines.hf.held_out import NAME, HeldOutRows, held_out_rows
+from pilot.engines.hf.held_out import HeldOutRows, held_out_rows
 from pilot.engines.hf.rows import supervised
 from pilot.engines.validation import pick_rows
 from pilot.memory import peak_memory_bytes

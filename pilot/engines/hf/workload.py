@@ -15,8 +15,10 @@ import numpy as np
 from pilot.arms.price import rows_needed
 from pilot.arms.specs import arm_specs
 from pilot.config import Config
+from pilot.data.held_out import SHARE, Choice, choose, of_a_stream
 from pilot.engines import seeds
 from pilot.engines.base import Observer
+from pilot.engines.held_out import keep_choice, kept_choice
 from pilot.engines.hf import held_out
 from pilot.engines.hf.arguments import changes_of, disagreements
 from pilot.engines.hf.audit import audit_set
@@ -40,6 +42,7 @@ from pilot.folder import PilotFolder, read_json
 from pilot.plan import last_drawn_step
 from pilot.recipe import RowFacts
 from pilot.schedule import TRAINER, RateTable
+from pilot.view import RowTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -96,9 +99,8 @@ class TrainerWorkload:
         seeds.set_random_state(state)
         self._folder = folder
         self._sources: list[str] | None = None
-        if folder is not None and folder.held_out.is_file():
-            mode = str(read_json(folder.survey)["held_out"]["mode"])
-            self._use(mode, held_out.read_rows(folder.held_out).tolist())
+        if kept := kept_choice(folder):
+            self._use(kept.mode, kept.row_ids)
 
     @property
     def num_rows(self) -> int | None:
@@ -183,36 +185,32 @@ class TrainerWorkload:
 
     # ---- a validation set where the Trainer has none
 
-    def hold_out(self, folder: PilotFolder) -> dict[str, Any] | None:
-        """Hold rows out where there is no validation set; None: there is one.
-
-        The rows are written to ``folder``, for every arm. Returns what was decided.
-        """
+    def hold_out(self, folder: PilotFolder, rows: RowTable) -> dict[str, Any] | None:
+        """Hold rows out where there is no validation set; None: there is one."""
         folder.held_out.unlink(missing_ok=True)
         if validation_sets(self.trainer):
             return None
         choice = self._choice()
         if not choice.refused:
             self._use(choice.mode, choice.row_ids)
-            np.save(folder.held_out, np.array(choice.row_ids, np.int64), allow_pickle=False)
-        return {
-            "mode": choice.mode,
-            "num_rows": len(choice.row_ids),
-            "refused": choice.refused,
-            "has_been_trained_on": bool(self.config.full_run.start_step)
-            and choice.mode == held_out.SHARE,
-        }
+        return keep_choice(
+            folder,
+            choice,
+            refused=f"the Trainer has no validation set, and {choice.refused}; "
+            "give it an eval_dataset",
+            has_been_trained_on=self.config.full_run.start_step > 0 and choice.mode == SHARE,
+        )
 
-    def _choice(self) -> held_out.Choice:
+    def _choice(self) -> Choice:
         pilot, count = self.config.pilot, self.num_rows
         if count is None:
-            return held_out.of_a_stream()
-        return held_out.choose(
+            return of_a_stream()
+        return choose(
             count,
             self._drawn_rows(count),
             wanted=pilot.validation_rows,
             data_seed=pilot.data_seed,
-            reason=held_out.why_not(self.loader, count),
+            share_refused=held_out.why_not(self.loader, count),
         )
 
     def _use(self, mode: str, row_ids: Sequence[int]) -> None:
