@@ -125,7 +125,7 @@ class PilotFolder:
 
     @property
     def own_rates(self) -> Path:
-        """The learning rate of every step by the user's own scheduler, where there is one."""
+        """The rates that the user's own scheduler plans: float64 [parameter groups, steps]."""
         return self.root / "own_rates.npy"
 
     @property

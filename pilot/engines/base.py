@@ -224,9 +224,9 @@ class Workload(Protocol):
         ...
 
     def own_rates(self, model: torch.nn.Module) -> npt.NDArray[np.float64] | None:
-        """The learning rate of every step of the full run by the user's own scheduler.
+        """The learning rates of every step of the full run by the user's own scheduler.
 
-        fp64, shape [steps]; None: there is none, or its rates are ``full_run``'s anyway.
+        fp64, shape [groups, steps]; None: there is none, or its rates are ``full_run``'s anyway.
         """
         ...
 

@@ -83,11 +83,11 @@ class NativeWorkload:
         return found
 
     def own_rates(self, model: torch.nn.Module) -> npt.NDArray[np.float64] | None:
-        """The learning rate of every step by the recipe's own scheduler; None: it has none."""
+        """The rates of every group and step by the recipe's own scheduler; None: it has none."""
         if not has_own_scheduler(self._built):
             return None
         steps = self._schedule.schedule_steps
-        return planned_rates(self._built, self.config, model, steps)[:, 0]
+        return planned_rates(self._built, self.config, model, steps)
 
     @property
     def _schedule(self) -> Schedule:

@@ -160,7 +160,7 @@ def test_a_resumed_run_has_the_same_rates_to_the_bit(
     assert train(resumed, 12) == expected[5:]
     assert torch.equal(weights(resumed), weights(straight))
     planned = planned_rates(Recipe(), config(**sections), straight.model, 400, first_steps=12)
-    assert [r.learning_rate for r in expected] == pytest.approx(planned[:, 0].tolist(), rel=1e-12)
+    assert [r.learning_rate for r in expected] == pytest.approx(planned[0].tolist(), rel=1e-12)
     assert rate_mistakes(Recipe(), config(**sections), straight.model, 400) == []
 
 
@@ -243,7 +243,7 @@ def test_the_plan_must_know_the_scheduler(make_engine: Make) -> None:
     model = TinyRecipe().build_model("full")
     assert NativeWorkload(Same(), plain, "x.py").model_mistakes(model) == []
     rates = NativeWorkload(Same(), plain, "x.py").own_rates(model)
-    assert rates is not None and rates.shape == (400,) and rates.dtype == np.float64
+    assert rates is not None and rates.shape == (1, 400) and rates.dtype == np.float64
     (found,) = NativeWorkload(Scheduled(), config(), "x.py").model_mistakes(model)
     assert found.key == "full_run.schedule" and "of step 1 is 0 by full_run, 0.005" in found.rule
     assert NativeWorkload(TinyRecipe(), plain, "x.py").own_rates(model) is None
