@@ -136,18 +136,18 @@ def planned_rates(
         scale: a factor on ``optim.learning_rate``.
 
     Returns:
-        fp64, shape [steps, groups]; column 0 is what records call the learning rate.
+        fp64, shape [groups, steps]; row 0 is what records call the learning rate.
     """
     state = seeds.random_state()
     try:
         optimizer = make_optimizer(recipe, config, model, config.optim.learning_rate * scale)
         scheduler = make_scheduler(recipe, optimizer, num_steps)
         measured = num_steps if first_steps is None else min(num_steps + 1, first_steps)
-        rates = np.empty((measured, len(optimizer.param_groups)))
+        rates = np.empty((len(optimizer.param_groups), measured))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch: the scheduler steps before the optimizer
             for step in range(measured):
-                rates[step] = [float(group["lr"]) for group in optimizer.param_groups]
+                rates[:, step] = [float(group["lr"]) for group in optimizer.param_groups]
                 if step + 1 < measured:
                     scheduler.step()
         return rates
@@ -202,7 +202,7 @@ def _schedule_mistakes(one: npt.NDArray[np.float64], two: npt.NDArray[np.float64
     wrong = np.argwhere(~np.isclose(2.0 * one, two, rtol=_SAME, atol=0.0))
     rates = [
         ("rates must be finite and at least 0", ~(np.isfinite(one) & (one >= 0.0)).all()),
-        ("must give a rate above 0 at some step", not (one[:, 0] > 0.0).any()),
+        ("must give a rate above 0 at some step", not (one[0] > 0.0).any()),
     ]
     remedy = "multiply the rates that the optimizer's groups have, as LambdaLR does"
     mistakes = [
@@ -211,9 +211,9 @@ def _schedule_mistakes(one: npt.NDArray[np.float64], two: npt.NDArray[np.float64
         if broken
     ]
     if len(wrong) and not mistakes:
-        step, group = (int(place) for place in wrong[0])
+        group, step = (int(place) for place in wrong[0])
         rule = f"the rate of group {group} at step {step + 1} must follow optim.learning_rate"
-        value = f"{one[step, group]:g}"
+        value = f"{one[group, step]:g}"
         mistakes.append(Mistake(key="build_scheduler", value=value, rule=rule, remedy=remedy))
     return mistakes
 
@@ -229,7 +229,7 @@ def own_rates(
         return None
     rates = planned_rates(recipe, config, model, num_steps, first_steps=num_steps + 1)
     options = plain_options(make_optimizer(recipe, config, model).param_groups)
-    return OwnRates(first_step=1, rates=rates.T.copy(), options=options)
+    return OwnRates(first_step=1, rates=rates, options=options)
 
 
 def _equal(one: float, other: float) -> bool:

@@ -102,7 +102,8 @@ class Stream:
 def rows_hash(rows: Sequence[Any]) -> str:
     """A 64-bit hash of the contents of rows, as 16 hexadecimal digits.
 
-    Of arrays and texts the length and the first bytes count, of nested values the first levels.
+    Of arrays and texts the length and the first bytes count, of nested values the first levels, of
+    an object its attributes.
     """
     digest = hashlib.blake2b(digest_size=8)
     for row in rows:
@@ -132,10 +133,16 @@ def _bytes_of(value: Any) -> bytes | None:
         return f"{value.shape}".encode() + flat.tobytes()
     if isinstance(value, (bytes, bytearray)):
         return str(len(value)).encode() + bytes(value[:_DIGEST_BYTES])
-    if value is None or isinstance(value, (str, int, float, np.generic)):
-        return repr(value)[:_DIGEST_BYTES].encode("utf-8", "replace")
+    if isinstance(value, (set, frozenset)):  # their order differs between processes
+        value = sorted(map(repr, value))
+    if isinstance(value, str):
+        return f"{len(value)} {value[:_DIGEST_BYTES]}".encode("utf-8", "replace")
+    if value is None or isinstance(value, (int, float, complex, np.generic)):
+        return repr(value).encode()
     if isinstance(value, (list, tuple)) and all(type(v) in (int, float, str) for v in value):
         return repr(value[:_DIGEST_BYTES]).encode("utf-8", "replace")
+    if callable(getattr(value, "tobytes", None)):  # an image
+        return bytes(value.tobytes()[:_DIGEST_BYTES])
     return None
 
 
@@ -144,4 +151,6 @@ def _parts_of(value: Any) -> Iterable[Any]:
         return [part for pair in value.items() for part in pair]
     if isinstance(value, (list, tuple)):
         return value
-    return vars(value).items() if hasattr(value, "__dict__") else ()
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    slotted = [(name, getattr(value, name)) for name in slots if hasattr(value, name)]
+    return [*getattr(value, "__dict__", {}).items(), *slotted]

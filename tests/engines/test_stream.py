@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,13 @@ def test_a_head_that_raises_is_cut_there() -> None:
         Stream(rows, seed=0, keep_rows=9).rows([1])
 
 
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    """An object without a dictionary of attributes."""
+
+    number: int
+
+
 def test_hashes_tell_rows_apart() -> None:
     base = {"input_ids": [1, 2, 3], "labels": [1, 2, 3], "x": torch.ones(3), "n": np.zeros(2)}
     cyclic: dict[str, Any] = {}
@@ -190,6 +198,11 @@ def test_hashes_tell_rows_apart() -> None:
         {**base, "text": "é"},
         Example(input_ids=(1,), labels=(1,), source="a"),
         Example(input_ids=(2,), labels=(1,), source="a"),
+        Slotted(1),
+        Slotted(2),
+        {"text": "x" * 5000},
+        {"text": "x" * 5001},
+        {"a", "b"},
         cyclic,
         None,
         (1.5, b"ab"),
