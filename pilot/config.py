@@ -30,7 +30,7 @@ class FullRun(Section):
     schedule: Literal["constant", "linear", "cosine", "wsd"] = "cosine"
     min_learning_rate_frac: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     decay_frac: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
-    start_step: CountOrZero = 0
+    start_step: CountOrZero | None = None
 
 
 class Optim(Section):
@@ -164,7 +164,7 @@ def _contradictions(config: Config) -> list[Mistake]:
             "shorten the warm-up",
         ),
         (
-            steps is not None and run.start_step >= steps,
+            steps is not None and (run.start_step or 0) >= steps,
             ("full_run.start_step", str(run.start_step)),
             f"must be below full_run.schedule_steps = {steps}",
             "start earlier in the schedule",

@@ -157,12 +157,18 @@ class _Shape:
 
 
 def _shape(config: Config, survey: Mapping[str, Any]) -> _Shape:
-    schedule = full_schedule(config, int(survey["num_train_rows"]))
-    start = config.full_run.start_step
+    start = start_step_of(config, survey)
+    schedule = full_schedule(config, int(survey["num_train_rows"])).left_after(start)
     stop, num_peak = _stop_step(schedule, start, config.pilot.min_peak_steps)
     cooled = _cooled(schedule, stop == schedule.schedule_steps, stop)
     cooldown = 0 if cooled else config.pilot.cooldown_steps
     return _Shape(schedule=schedule, start=start, stop=stop, num_peak=num_peak, cooldown=cooldown)
+
+
+def start_step_of(config: Config, survey: Mapping[str, Any]) -> int:
+    """Steps that the full run has done: the configuration's, or what the survey read."""
+    given = config.full_run.start_step
+    return int(survey.get("start_step") or 0) if given is None else given
 
 
 def baseline_job(plan: Plan, module_path: str) -> Job:
@@ -200,13 +206,13 @@ def _stop_step(schedule: Schedule, start: int, min_peak_steps: int) -> tuple[int
             if num_peak == min_peak_steps:
                 return step, num_peak
         elif num_peak:
-            return _after_short_peak(schedule, step, min_peak_steps), num_peak
+            return _after_short_peak(schedule, start, step, min_peak_steps), num_peak
     return schedule.schedule_steps, num_peak
 
 
-def _after_short_peak(schedule: Schedule, step: int, min_peak_steps: int) -> int:
-    """The stop where the peak is shorter than asked for: its end, or the whole of a short run."""
-    short = schedule.schedule_steps <= schedule.warmup_steps + min_peak_steps
+def _after_short_peak(schedule: Schedule, start: int, step: int, min_peak_steps: int) -> int:
+    """The stop where the peak is shorter than asked for: its end, or all that a short run has."""
+    short = schedule.schedule_steps <= max(start, schedule.warmup_steps) + min_peak_steps
     return schedule.schedule_steps if short else step - 1
 
 

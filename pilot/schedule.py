@@ -9,14 +9,18 @@ finished steps, so the first step of a warm-up has the rate 0 (``wsd``: the floo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pilot.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The schedule of the full run: ``schedule_steps`` is its horizon, never the pilot's length."""
+    """The schedule of the full run: ``schedule_steps`` is its horizon, never the pilot's length.
+
+    ``peak_frac`` is the largest share of the peak rate that is left to train at: 1, but for a run
+    that goes on from a step behind its peak.
+    """
 
     kind: str
     learning_rate: float
@@ -24,6 +28,7 @@ class Schedule:
     warmup_steps: int
     min_learning_rate_frac: float = 0.0
     decay_frac: float = 0.1
+    peak_frac: float = 1.0
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate that optimizer step ``step`` (1-based) uses."""
@@ -54,8 +59,17 @@ class Schedule:
         return 1.0 if done < begin else max(0.0, 1.0 - (done - begin) / decay_steps)
 
     def is_peak(self, step: int, share: float = 0.9) -> bool:
-        """Whether ``step`` lies after the warm-up with at least ``share`` of the peak rate."""
-        return step > self.warmup_steps and self.factor_at(step) >= share
+        """Whether ``step`` lies after the warm-up with at least ``share`` of the largest rate."""
+        return step > self.warmup_steps and self.factor_at(step) >= share * self.peak_frac
+
+    def left_after(self, start_step: int) -> Schedule:
+        """The same schedule for a run that goes on after ``start_step``.
+
+        ``is_peak`` then speaks of the rates that are left: none rises after the warm-up. No rate is
+        changed.
+        """
+        first = max(start_step, self.warmup_steps) + 1
+        return replace(self, peak_frac=self.factor_at(first) if start_step else 1.0)
 
 
 def full_schedule(config: Config, num_train_rows: int) -> Schedule:

@@ -24,7 +24,7 @@ from pilot.engines.base import Engine, Observer, Program, StepRequest, Workload
 from pilot.engines.choose import open_workload
 from pilot.engines.precision import pick_device
 from pilot.entry import run_guarded
-from pilot.errors import PilotError, RecipeFailure, UsageError
+from pilot.errors import ConfigError, Mistake, PilotError, RecipeFailure, UsageError
 from pilot.folder import PilotFolder, read_json
 from pilot.jsonl import write_json
 from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of_each
@@ -59,7 +59,8 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
     write_rows(folder.rows, facts, names)
-    own = workload.own_order(max(2 * len(facts), _MAX_DRAWS))
+    done = (config.full_run.start_step or 0) * _rows_per_step(config)
+    own = workload.own_order(done + max(2 * len(facts), _MAX_DRAWS))
     if own is not None:
         np.save(folder.own_order, own, allow_pickle=False)
     model_facts = _measure_model(workload, config, rows_only)
@@ -82,6 +83,10 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     }
     write_json(folder.survey, survey)
     return 0
+
+
+def _rows_per_step(config: Config) -> int:
+    return config.batch.micro_batch_size * config.batch.grad_accum_steps
 
 
 def _fitting(config: Config, at_once: int, device: torch.device) -> int:
@@ -135,19 +140,31 @@ def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[
         "max_positions": None,
         "device": str(pick_device(config.engine.device)),
         "timing": {},
+        "start_step": config.full_run.start_step,
+        "resume": None,
         "failure": None,
     }
     if rows_only:
+        _require_known_step(config)
         return {**found, "failure": "the survey was killed while it measured the model"}
     started = time.perf_counter()
-    rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
-    order = np.random.default_rng(0).integers(workload.num_rows, size=_TIMED_STEPS * rows_per_step)
+    size = _TIMED_STEPS * _rows_per_step(config)
+    order = np.random.default_rng(0).integers(workload.num_rows, size=size)
+    first = (config.full_run.start_step or 0) + 1
     try:
-        engine = workload.make_engine(order=order, first_step=1, observer=Observer())
+        engine = workload.make_engine(order=order, first_step=first, observer=Observer())
         engine.run(_measured(engine, found, started))
     except RecipeFailure as failure:
         found["failure"] = f"the recipe failed in {failure.where}: {failure.error}"[:500]
     return found
+
+
+def _require_known_step(config: Config) -> None:
+    """Where the model is too large for a survey, nothing can say after which step it was saved."""
+    if config.recipe.get("resume_from") is None or config.full_run.start_step is not None:
+        return
+    rule = "must be given: the checkpoint could not be read to see after which step it was saved"
+    raise ConfigError([Mistake(key="full_run.start_step", value="", rule=rule, remedy="give it")])
 
 
 def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
@@ -155,6 +172,8 @@ def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
     start_secs = time.perf_counter() - started
     found.update(sizes(engine.model))
     found["built_dtypes"] = list(engine.built_dtypes)
+    found["start_step"] = engine.step
+    found["resume"] = engine.restored.values() if engine.restored is not None else None
     steps = []
     for _ in range(_TIMED_STEPS):
         begun = time.perf_counter()

@@ -19,6 +19,7 @@ from pilot.arms.specs import ADDED, node_at
 from pilot.cli.arms import Baseline, check_arms
 from pilot.cli.keys import check_keys, for_hydra
 from pilot.cli.overrides import Sorted, sort_overrides
+from pilot.cli.resume_from import start_from
 from pilot.cli.search import hydra_session, use_user_dirs
 from pilot.cli.settings import check_tree, known_settings
 from pilot.cli.sweeps import Listed, add_override
@@ -78,9 +79,10 @@ def compose(
             raise ConfigError([*parts.mistakes, *failed])
         module, wrong_module = _module(base, parts, start)
         settings = known_settings(module) if module else []
-        overrides, listed, wrong_keys = _checked(parts, base, settings)
+        overrides, listed, wrong_keys = _checked(parts, base, [*settings, "resume_from"])
         made = _compose_all(overrides, listed)
-        mistakes = [*parts.mistakes, *wrong_module, *wrong_keys, *made.mistakes]
+        step, wrong_start = start_from(made.tree, made.unresolved, start)
+        mistakes = [*parts.mistakes, *wrong_module, *wrong_keys, *made.mistakes, *wrong_start]
         notes: list[str] = []
         if made.tree is not None:
             found, notes = _judge(made, listed, module, settings, parts.recipe is not None)
@@ -89,7 +91,7 @@ def compose(
             raise ConfigError(mistakes)
         return Composed(
             tree=made.tree,
-            overrides=tuple(made.overrides),
+            overrides=(*made.overrides, *step),
             module_path=module,
             notes=(*_notes(parts), *notes),
             words=_without_lists(given, parts),

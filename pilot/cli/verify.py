@@ -10,6 +10,7 @@ from pilot.errors import ExitCode, FolderError
 from pilot.fingerprint import differences, make_fingerprint
 from pilot.folder import PilotFolder, read_json
 from pilot.recipe import RecipeHandle
+from pilot.user_checkpoint import files_of as checkpoint_files
 
 
 def verify_run(root: Path, overrides: Sequence[str], config_dir: Path | None) -> ExitCode:
@@ -57,4 +58,5 @@ def _fingerprint(overrides: Sequence[str], config_dir: Path | None) -> dict[str,
         seed=tree["pilot"]["seed"],
     )
     files = [] if tree["recipe"].get("trainer") else handle.input_files()
+    files += checkpoint_files(tree["recipe"])
     return make_fingerprint(tree, handle.module_path, files, world_size=1)

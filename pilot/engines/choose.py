@@ -29,4 +29,4 @@ def open_workload(config: Config, module_path: Path) -> Workload:
         sequence_length=config.batch.sequence_length,
         seed=config.pilot.seed,
     )
-    return NativeWorkload(handle.build(), config, module_path.name)
+    return NativeWorkload(handle.build(), config, module_path)

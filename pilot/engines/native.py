@@ -28,6 +28,7 @@ from pilot.memory import peak_memory_bytes
 from pilot.probe import Probe, StepFacts
 from pilot.recipe import Recipe
 from pilot.records import Outcome, Resource, StepRecord, ValidationRecord
+from pilot.restored import Restored
 
 
 class NativeEngine:
@@ -80,6 +81,7 @@ class NativeEngine:
         self.optimizer = build_optimizer(optim, self.trainable)
         self.scaler = make_scaler(config.precision, self.device)
         self.probe = Probe(self.model) if with_probe else None
+        self.restored: Restored | None = None
         self._step_started = time.perf_counter()
         self._late: Resource | None = None
 

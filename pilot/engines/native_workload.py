@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilot.config import Config
 from pilot.data.audit import audit_rows
 from pilot.engines.base import Observer
 from pilot.engines.native import NativeEngine
+from pilot.engines.resume_from import begin
 from pilot.errors import UsageError
 from pilot.recipe import Recipe, RowFacts
 
@@ -23,11 +25,12 @@ class NativeWorkload:
     Args:
         recipe: what the recipe's ``build`` returned.
         config: the validated configuration.
-        name: the recipe's file name, for messages.
+        module_path: the recipe's file.
     """
 
-    def __init__(self, recipe: Recipe, config: Config, name: str) -> None:
-        self.recipe, self.config, self._name = recipe, config, name
+    def __init__(self, recipe: Recipe, config: Config, module_path: Path) -> None:
+        self.recipe, self.config, self._name = recipe, config, module_path.name
+        self._module_path = module_path
 
     @property
     def num_rows(self) -> int:
@@ -105,7 +108,7 @@ class NativeWorkload:
         attempt: int = 1,
     ) -> NativeEngine:
         """The native engine over the recipe."""
-        return NativeEngine(
+        engine = NativeEngine(
             self.recipe,
             self.config,
             order=order,
@@ -113,3 +116,5 @@ class NativeWorkload:
             observer=observer,
             attempt=attempt,
         )
+        engine.restored = begin(engine, self._module_path)
+        return engine

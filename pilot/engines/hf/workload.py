@@ -20,6 +20,7 @@ from pilot.engines.hf.validation import num_rows, validation_sets
 from pilot.engines.transformers import TransformersEngine
 from pilot.errors import ConfigError, Mistake, UsageError
 from pilot.recipe import RowFacts
+from pilot.user_checkpoint import resume_path
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -131,7 +132,7 @@ class TrainerWorkload:
     ) -> TransformersEngine:
         """The engine that attaches to the Trainer; the order is the Trainer's own."""
         width = max(1, self.config.batch.micro_batch_size * self.config.batch.grad_accum_steps)
-        return TransformersEngine(
+        engine = TransformersEngine(
             self.trainer,
             self.config,
             planned=self._planned(first_step - 1 + len(order) // width)[first_step - 1 :],
@@ -139,6 +140,9 @@ class TrainerWorkload:
             observer=observer,
             attempt=attempt,
         )
+        if (path := resume_path(self.config.recipe)) is not None:
+            engine.resume_from(path, self.own)
+        return engine
 
     def _planned(self, num_steps: int) -> Sequence[list[Rows]]:
         state = seeds.random_state()
