@@ -270,6 +270,36 @@ def evil(name: str) -> Any:
     return lambda path: torch.save({"x": Evil()}, path / name)
 
 
+def evil_weights(path: Path) -> None:
+    (path / "model.safetensors").unlink()
+    torch.save({"x": Evil()}, path / "pytorch_model.bin")
+
+
+def sharded(path: Path) -> None:
+    """The same weights in several files with an index."""
+    make_trainer(path / "x").model.__class__.from_pretrained(path).save_pretrained(
+        path / "shards", max_shard_size="20KB"
+    )
+    (path / "model.safetensors").unlink()
+    for file in (path / "shards").glob("model*"):
+        file.rename(path / file.name)
+    shutil.rmtree(path / "shards")
+    shutil.rmtree(path / "x", ignore_errors=True)
+
+
+def test_sharded_weights_are_the_same_weights(saved: Path, tmp_path: Path) -> None:
+    path = copied(saved, tmp_path / "checkpoint-7", 7)
+    sharded(path)
+    engine = resumed(path, tmp_path / "o", 7)
+    whole = resumed(saved / "checkpoint-7", tmp_path / "o2", 7)
+    assert run_steps(engine, 9) == run_steps(whole, 9)
+    assert "more" in engine.restored.parts[0].why  # type: ignore[union-attr]
+    lost_file = sorted(path.glob("model-*.safetensors"))[0]
+    lost_file.unlink()
+    with pytest.raises(ConfigError, match=f"missing: {lost_file.name}"):
+        resumed(path, tmp_path / "o3", 7)
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -279,6 +309,7 @@ def evil(name: str) -> Any:
         (evil("optimizer.pt"), "only running code could make"),
         (evil("scheduler.pt"), "only running code could make"),
         (evil("rng_state.pth"), "only running code could make"),
+        (evil_weights, "only running code could make"),
     ],
 )
 def test_what_cannot_be_restored_is_refused(

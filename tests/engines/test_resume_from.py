@@ -17,7 +17,7 @@ from pilot.config import Config
 from pilot.engines.base import Observer
 from pilot.engines.native import NativeEngine
 from pilot.engines.native_workload import NativeWorkload
-from pilot.engines.resume_from import whole_number
+from pilot.engines.resume_from import begin, whole_number
 from pilot.errors import ConfigError
 from tests.engines.trainers import LlamaRecipe, config_for, make_trainer, run_steps
 from tests.recipes_for_tests import TinyLm, TinyRecipe
@@ -140,9 +140,11 @@ def test_the_next_steps_are_those_of_the_run_that_saved(
     assert one.relative_update > 0  # type: ignore[union-attr]
 
 
-def test_a_trainers_folder_gives_the_trainers_next_losses(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_trainers_folder_gives_the_trainers_next_losses(tmp_path: Path, lora: bool) -> None:
     """Its optimizer has two groups (decayed, not decayed), the native one has one."""
-    trainer = make_trainer(tmp_path / "t", save_strategy="steps", save_steps=7, max_steps=12)
+    saving: dict[str, Any] = {"save_strategy": "steps", "save_steps": 7, "max_steps": 12}
+    trainer = make_trainer(tmp_path / "t", lora=lora, **saving)
     trainer.train()
     logs = [log for log in trainer.state.log_history if "loss" in log]
     path = tmp_path / "t" / "checkpoint-7"
@@ -154,7 +156,7 @@ def test_a_trainers_folder_gives_the_trainers_next_losses(tmp_path: Path) -> Non
     planned = planned_batches(trainer, trainer.get_train_dataloader(), 12)[7:]
     order = np.array([row for step in planned for rows in step for row in rows], dtype=np.int64)
     (tmp_path / "none.py").write_text("")
-    recipe: Any = LlamaRecipe()
+    recipe: Any = LlamaRecipe(lora=lora)
     workload = NativeWorkload(recipe, Config.model_validate(tree), tmp_path / "none.py")
     from tests.engines.trainers import Collect
 
@@ -342,3 +344,18 @@ def test_data_position_and_loss_scale(trained: NativeEngine, tmp_path: Path) -> 
 )
 def test_whole_numbers(value: Any, found: int | None) -> None:
     assert whole_number(value) == found
+
+
+def test_a_missing_loss_scale_is_said(trained: NativeEngine, tmp_path: Path) -> None:
+    """Only where there is a scaler: its state is taken over, or said to begin anew."""
+    content: dict[str, Any] = {"model": trained.model.state_dict(), "step": 5}
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    for number, extra in enumerate(({}, {"scaler": scaler.state_dict()})):
+        path = tmp_path / f"{number}.pt"
+        torch.save({**content, **extra}, path)
+        engine = start(config_of(None), tmp_path / "r")
+        engine.scaler = torch.amp.GradScaler("cpu")
+        engine.config = config_of(path)
+        engine.restored = begin(engine, tmp_path / "r" / "own_recipe.py")
+        assert parts(engine)["loss scale"] == bool(extra)
+        assert engine.scaler.get_scale() == (64.0 if extra else 65536.0)

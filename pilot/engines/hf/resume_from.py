@@ -207,7 +207,9 @@ class UserResume:
         if other:
             text = ", ".join(dict.fromkeys(other))
             self._notes.append(f"the optimizer goes on as it was saved, not as it is built: {text}")
-        scale_rates(optimizer, scheduler, self._factor())
+        if (factor := self._factor()) != 1.0:
+            scale_rates(optimizer, scheduler, factor)
+            self._notes.append(f"rates of the checkpoint x {factor:.6g}: this arm's variable")
 
     def _factor(self) -> float:
         """The arm's rate over the user's own."""
