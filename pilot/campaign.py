@@ -239,6 +239,7 @@ def _refuse_changes(folder: PilotFolder, config: Config) -> None:
 
 def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
     from pilot.fingerprint import make_fingerprint, surveyed_sets
+    from pilot.user_checkpoint import files_of as checkpoint_files
 
     facts = read_json(folder.start)
     handle = RecipeHandle(
@@ -249,6 +250,7 @@ def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
     )
     tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
     files = [] if config.recipe.get("trainer") else handle.input_files()
+    files += checkpoint_files(config.recipe, Path(facts["cwd"]))
     return make_fingerprint(
         tree,
         handle.module_path,

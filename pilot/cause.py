@@ -100,7 +100,8 @@ def _known(view: PilotView, gates: Gates) -> list[str]:
             facts.append(f"arm {title} ({_override(view, arm)}) is not finite either")
             continue
         gain = _gain(view, arm)
-        gained = f", validation {change_text(gain)} against before step 1" if gain else ""
+        first = view.plan.start_step + 1
+        gained = f", validation {change_text(gain)} against before step {first}" if gain else ""
         stayed = "stayed finite to the end" if _complete(arm) else "was finite while it ran"
         facts.append(f"arm {title} ({_override(view, arm)}) {stayed}{gained}")
         better = gain is not None and gain.better(gates.progress.num_se)

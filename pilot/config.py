@@ -30,7 +30,7 @@ class FullRun(Section):
     schedule: Literal["constant", "linear", "cosine", "wsd", "trainer"] = "cosine"
     min_learning_rate_frac: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     decay_frac: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
-    start_step: CountOrZero = 0
+    start_step: CountOrZero | None = None
 
 
 class Optim(Section):
@@ -171,7 +171,7 @@ def _contradictions(config: Config) -> list[Mistake]:
             "shorten the warm-up",
         ),
         (
-            steps is not None and run.start_step >= steps,
+            steps is not None and (run.start_step or 0) >= steps,
             ("full_run.start_step", str(run.start_step)),
             f"must be below full_run.schedule_steps = {steps}",
             "start earlier in the schedule",
@@ -193,7 +193,7 @@ def _engine_mistakes(config: Config) -> list[Mistake]:
         remedy = "use constant, linear, cosine or wsd"
         return [Mistake(key="full_run.schedule", value="trainer", rule=rule, remedy=remedy)]
     if (engine == "transformers") == bool(target):
-        return []
+        return _trainer_start(config) if target else []
     rule = "names the callable that builds the Trainer of engine=transformers, and of no other"
     remedy = (
         "add recipe.trainer: my_module:build_trainer, or path/to/file.py:build_trainer"
@@ -201,6 +201,16 @@ def _engine_mistakes(config: Config) -> list[Mistake]:
         else "add engine=transformers, or drop recipe.trainer"
     )
     return [Mistake(key="recipe.trainer", value=str(target or ""), rule=rule, remedy=remedy)]
+
+
+def _trainer_start(config: Config) -> list[Mistake]:
+    """A Trainer counts its steps itself: only a checkpoint lets it begin behind step 0."""
+    step = config.full_run.start_step
+    if not step or config.recipe.get("resume_from") is not None:
+        return []
+    rule = "a Trainer begins at step 0 unless it resumes from a checkpoint"
+    remedy = "give recipe.resume_from=path/to/checkpoint-N: it says the step"
+    return [Mistake(key="full_run.start_step", value=str(step), rule=rule, remedy=remedy)]
 
 
 def _unknown_waivers(config: Config) -> list[Mistake]:

@@ -180,6 +180,8 @@ def _contents(items: Sequence[tuple[str, str]]) -> str:
 
 def _config(tree: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {name: tree[name] for name in _SECTIONS if name in tree}
+    if isinstance(recipe := kept.get("recipe"), Mapping):  # a checkpoint counts by its files alone
+        kept["recipe"] = {key: recipe[key] for key in recipe if key != "resume_from"}
     pilot = tree.get("pilot")
     if isinstance(pilot, Mapping):
         kept |= {f"pilot.{key}": pilot[key] for key in _PILOT_KEYS if key in pilot}

@@ -175,10 +175,11 @@ class _Shape:
 
 
 def _shape(config: Config, survey: Mapping[str, Any], own_rates: RateTable | None) -> _Shape:
-    schedule = full_schedule(config, num_rows(survey), own_rates)
-    if schedule.kind == TRAINER and not schedule.peak > 0.0:
-        raise PlanRefused([_no_rates(schedule, survey)])
-    start = config.full_run.start_step
+    start = start_step_of(config, survey)
+    whole = full_schedule(config, num_rows(survey), own_rates)
+    if whole.kind == TRAINER and not whole.peak > 0.0:
+        raise PlanRefused([_no_rates(whole, survey)])
+    schedule = whole.left_after(start)
     stop, num_peak = _stop_step(schedule, start, config.pilot.min_peak_steps)
     cooled = _cooled(schedule, stop == schedule.schedule_steps, stop)
     cooldown = 0 if cooled else config.pilot.cooldown_steps
@@ -191,6 +192,12 @@ def _no_rates(schedule: Schedule, survey: Mapping[str, Any]) -> str:
         return "full_run.schedule = trainer, and the Trainer's own rate is 0 at every step"
     reason = schedule.unknown if schedule.rates else survey.get("failure") or schedule.unknown
     return f"full_run.schedule = trainer, and the Trainer's own rates are not known: {reason}"
+
+
+def start_step_of(config: Config, survey: Mapping[str, Any]) -> int:
+    """Steps that the full run has done: the configuration's, or what the survey read."""
+    given = config.full_run.start_step
+    return int(survey.get("start_step") or 0) if given is None else given
 
 
 def baseline_job(plan: Plan, module_path: str) -> Job:
@@ -228,13 +235,13 @@ def _stop_step(schedule: Schedule, start: int, min_peak_steps: int) -> tuple[int
             if num_peak == min_peak_steps:
                 return step, num_peak
         elif num_peak:
-            return _after_short_peak(schedule, step, min_peak_steps), num_peak
+            return _after_short_peak(schedule, start, step, min_peak_steps), num_peak
     return schedule.last_planned, num_peak
 
 
-def _after_short_peak(schedule: Schedule, step: int, min_peak_steps: int) -> int:
-    """The stop where the peak is shorter than asked for: its end, or the whole of a short run."""
-    short = schedule.last_planned <= schedule.warmup_steps + min_peak_steps
+def _after_short_peak(schedule: Schedule, start: int, step: int, min_peak_steps: int) -> int:
+    """The stop where the peak is shorter than asked for: its end, or all that a short run has."""
+    short = schedule.last_planned <= max(start, schedule.warmup_steps) + min_peak_steps
     return schedule.last_planned if short else step - 1
 
 

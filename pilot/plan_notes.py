@@ -9,6 +9,7 @@ from pilot.arms.price import PlannedArm
 from pilot.config import Config
 from pilot.data.known import goes_back, is_stream
 from pilot.own_rates import SURVEYED
+from pilot.restored import EXPERIMENT, lost_lines, start_lines
 
 # Objectives whose loss the gate `progress` judges.
 _JUDGED = ("lm", "regression")
@@ -19,8 +20,8 @@ def plan_warnings(
 ) -> tuple[str, ...]:
     """In what the pilot differs from the full run that the recipe describes, and what it lacks."""
     lines = _data_notes(survey)
-    if start:
-        lines.append(f"starts at step {start} with fresh optimizer state")
+    if start or config.recipe.get("resume_from") is not None:
+        lines.extend(_start_lines(config, survey, start))
     dtype = "float64" if config.precision == "fp64" else "float32"
     built = survey.get("built_dtypes") or [dtype]
     if built != [dtype]:
@@ -52,6 +53,24 @@ def _rate_warnings(config: Config, survey: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"the {facts['num_groups']} parameter groups follow different schedules: plan and "
             "records show the first one's rate"
+        )
+    return lines
+
+
+def _start_lines(config: Config, survey: Mapping[str, Any], start: int) -> list[str]:
+    given, found = config.recipe.get("resume_from"), survey.get("resume")
+    lines = []
+    if given is not None and found is None:
+        lines.append(
+            f"starts after step {start} from {given}: the survey could not look at it; the arms' "
+            f"evidence {EXPERIMENT} says what they restored"
+        )
+    else:
+        lines.extend(start_lines(start, found))
+    if given is not None and config.engine.name == "native" and config.pilot.data != "prefix":
+        lines.append(
+            "pilot.data=representative: rows are a sample, the data position is not the run's; "
+            "pilot.data=prefix goes on with the run's own next rows"
         )
     return lines
 
@@ -110,6 +129,7 @@ def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
     missing.extend(_stream(survey))
     if survey.get("failure"):
         missing.append(f"expected time: {survey['failure']}")
+    missing.extend(lost_lines(survey["resume"]) if survey.get("resume") else ())
     missing.extend(f"check {name}: skipped by checks.skip" for name in config.checks.skip)
     return tuple(missing)
 

@@ -36,12 +36,16 @@ def refusals(
             f"pilot.budget_secs = {limit:g} is less than the expected {secs:.0f} s "
             f"(baseline and reference arm, {needed} steps each); raise it or shorten the pilot"
         )
-    if num_peak == 0:
-        reasons.append(_no_peak(schedule, start))
-    if schedule.schedule_steps - start < 2:
+    left = schedule.schedule_steps - start
+    if num_peak == 0 and left > 0:
         reasons.append(
-            f"the full run has {schedule.schedule_steps - start} step left: three validations "
-            "(before, between, after) need at least 2"
+            f"the full run of {schedule.schedule_steps} steps never reaches its peak rate: "
+            f"warm-up is {schedule.warmup_steps} steps; shorten the warm-up"
+        )
+    if left < 2:
+        reasons.append(
+            f"the full run of {schedule.schedule_steps} steps has {max(0, left)} step left after "
+            f"step {start}: three validations (before, between, after) need at least 2"
         )
     if not goes_back(survey) and stop + cooldown > schedule.schedule_steps:
         reasons.append(
@@ -54,17 +58,3 @@ def refusals(
         none = "the recipe has no validation set: without one no verdict is possible"
         reasons.append(str(held.get("refused") or none))
     return reasons
-
-
-def _no_peak(schedule: Schedule, start: int) -> str:
-    """Whether the run has no peak at all, or has passed it before ``start``."""
-    last = max((step for step in range(1, start + 1) if schedule.is_peak(step)), default=None)
-    if last is not None:
-        return (
-            f"no peak steps are left after step {start}: the last one is step {last} of "
-            f"{schedule.schedule_steps}; lower full_run.start_step"
-        )
-    return (
-        f"the full run of {schedule.schedule_steps} steps never reaches its peak rate: "
-        f"warm-up is {schedule.warmup_steps} steps; shorten the warm-up"
-    )

@@ -53,6 +53,8 @@ class Schedule:
 
     Only ``kind="trainer"`` has ``rates`` (of steps 1, 2, ..., as far as a pilot needs them), their
     ``peak`` in the whole run, and ``unknown``: why the run's rates may differ from them.
+    ``peak_frac`` is the largest share of the peak rate that is left to train at: 1, but for a run
+    that goes on from a step behind its peak.
     """
 
     kind: str
@@ -64,6 +66,7 @@ class Schedule:
     rates: tuple[float, ...] = ()
     peak: float = 0.0
     unknown: str = ""
+    peak_frac: float = 1.0
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate that optimizer step ``step`` (1-based) uses.
@@ -132,8 +135,21 @@ class Schedule:
         return replace(self, rates=self.rates[: max(0, step)])
 
     def is_peak(self, step: int, share: float = 0.9) -> bool:
-        """Whether ``step`` lies after the warm-up with at least ``share`` of the peak rate."""
-        return step > self.warmup_steps and self.factor_at(step) >= share
+        """Whether ``step`` lies after the warm-up with at least ``share`` of the largest rate."""
+        return step > self.warmup_steps and self.factor_at(step) >= share * self.peak_frac
+
+    def left_after(self, start_step: int) -> Schedule:
+        """The same schedule for a run that goes on after ``start_step``.
+
+        ``is_peak`` then speaks of the rates that are left: none rises after the warm-up. No rate is
+        changed.
+        """
+        if not start_step:
+            return self
+        if self.kind == TRAINER:  # of any shape: it may rise again
+            left = [rate for rate in self.rates[start_step:] if math.isfinite(rate)]
+            return replace(self, peak_frac=max(left, default=0.0) / self.peak)
+        return replace(self, peak_frac=self.factor_at(max(start_step, self.warmup_steps) + 1))
 
 
 def full_schedule(config: Config, num_train_rows: int, table: RateTable | None = None) -> Schedule:

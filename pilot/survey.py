@@ -69,7 +69,8 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     names = sorted({fact.source for fact in facts})
     write_rows(folder.rows, facts, names)
     held_out = workload.hold_out(folder, load_rows(folder, {"source_names": names}))
-    own = workload.own_order(max(2 * len(facts), _MAX_DRAWS))
+    done = (config.full_run.start_step or 0) * _rows_per_step(config)
+    own = workload.own_order(done + max(2 * len(facts), _MAX_DRAWS))
     if own is not None:
         np.save(folder.own_order, own, allow_pickle=False)
     model_facts = _measure_model(workload, config, rows_only)
@@ -110,6 +111,10 @@ def _survey_data(folder: PilotFolder) -> int:
     workload = _open(config, Path(read_json(folder.start)["module_path"]))
     write_json(folder.survey, {"data": workload.digests()})
     return 0
+
+
+def _rows_per_step(config: Config) -> int:
+    return config.batch.micro_batch_size * config.batch.grad_accum_steps
 
 
 def _fitting(config: Config, at_once: int, device: torch.device) -> int:
@@ -163,22 +168,33 @@ def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[
         "max_positions": None,
         "device": str(pick_device(config.engine.device)),
         "timing": {},
+        "start_step": config.full_run.start_step,
+        "resume": None,
         "failure": None,
         SURVEYED: None,
     }
     if rows_only:
+        _require_known_step(config)
         return {**found, "failure": "the survey was killed while it measured the model"}
     started = time.perf_counter()
-    rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
-    order = _any_rows(workload.num_rows, _TIMED_STEPS * rows_per_step)
+    order = _any_rows(workload.num_rows, _TIMED_STEPS * _rows_per_step(config))
+    first = (config.full_run.start_step or 0) + 1
     try:
-        engine = workload.make_engine(order=order, first_step=1, observer=Observer())
+        engine = workload.make_engine(order=order, first_step=first, observer=Observer())
         engine.run(_measured(engine, workload, found, started))
     except RecipeFailure as failure:
         if isinstance(failure.error, ContractError):
             raise ConfigError([as_mistake(failure.error)]) from failure
         found["failure"] = f"the recipe failed in {failure.where}: {failure.error}"[:500]
     return found
+
+
+def _require_known_step(config: Config) -> None:
+    """Where the model is too large for a survey, nothing can say after which step it was saved."""
+    if config.recipe.get("resume_from") is None or config.full_run.start_step is not None:
+        return
+    rule = "must be given: the checkpoint could not be read to see after which step it was saved"
+    raise ConfigError([Mistake(key="full_run.start_step", value="", rule=rule, remedy="give it")])
 
 
 def _any_rows(num_rows: int | None, count: int) -> npt.NDArray[np.int64]:
@@ -201,6 +217,8 @@ def _measured(engine: Engine, workload: Workload, found: dict[str, Any], started
     found.update(sizes(engine.model))
     found["built_dtypes"] = list(engine.built_dtypes)
     found[SURVEYED] = engine.own_rates()
+    found["start_step"] = engine.step
+    found["resume"] = engine.restored.values() if engine.restored is not None else None
     steps = []
     for _ in range(_TIMED_STEPS):
         begun = time.perf_counter()

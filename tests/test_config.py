@@ -185,3 +185,15 @@ def test_the_trainers_own_schedule_needs_a_trainer() -> None:
         recipe={"trainer": "t.py"},
     )
     assert find_mistakes(tree)[0] == []
+
+
+def test_a_trainer_starts_late_only_from_a_checkpoint() -> None:
+    recipe = {"trainer": "train.py:build_trainer"}
+    sections: dict[str, Any] = {
+        "engine": {"name": "transformers"},
+        "full_run": {"start_step": 7},
+        "recipe": recipe,
+    }
+    assert list(_wrong(**sections)) == ["full_run.start_step"]
+    assert _wrong(**{**sections, "recipe": {**recipe, "resume_from": "checkpoint-7"}}) == {}
+    assert _wrong(**{**sections, "full_run": {"start_step": 0}}) == {}

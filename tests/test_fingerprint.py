@@ -13,6 +13,7 @@ import pytest
 from pilot import fingerprint
 from pilot.fingerprint import differences, make_fingerprint, surveyed_sets
 from pilot.jsonl import parse, to_json, write_json
+from pilot.user_checkpoint import files_of
 from tests.trees import config_tree
 
 
@@ -206,3 +207,22 @@ def test_sets_that_no_file_holds(module: Path, tmp_path: Path) -> None:
     ]
     assert differences(of(None, None), of(None, None)) == []
     assert before["hash"] != of(31, "ab" * 32)["hash"]
+
+
+def test_a_checkpoint_counts_by_its_files_and_not_by_its_folder(
+    module: Path, tmp_path: Path
+) -> None:
+    found = []
+    for number, content in enumerate((b"w", b"w", b"v")):
+        folder = tmp_path / f"runs_{number}" / f"checkpoint-{number}"
+        (folder / "inner").mkdir(parents=True)
+        (folder / "inner" / "model.safetensors").write_bytes(content)
+        recipe = {"name": "tiny", "resume_from": str(folder)}
+        found.append(_make(module, *files_of(recipe), recipe=recipe))
+    assert found[0]["hash"] == found[1]["hash"] != found[2]["hash"]
+    assert files_of({"resume_from": str(tmp_path / "nowhere")}) == []
+    assert files_of({"resume_from": "runs_0/checkpoint-0"}, tmp_path) == [
+        tmp_path / "runs_0/checkpoint-0/inner/model.safetensors"
+    ]
+    none = _make(module, recipe={"name": "tiny", "resume_from": None})
+    assert none["hash"] == _make(module, recipe={"name": "tiny"})["hash"]

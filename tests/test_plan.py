@@ -143,18 +143,47 @@ def test_a_run_that_never_reaches_its_peak_is_refused() -> None:
         plan(full_run={"schedule_steps": 40, "warmup_steps": 40})
 
 
-def test_a_start_after_the_peak_is_refused_as_such() -> None:
-    run = {"schedule_steps": 100, "warmup_steps": 5, "schedule": "linear", "start_step": 50}
-    with pytest.raises(PlanRefused) as caught:
-        plan(full_run=run)
-    text = str(caught.value)
-    assert "no peak steps are left after step 50: the last one is step 15 of 100" in text
-    assert "warm-up" not in text
+@pytest.mark.parametrize(
+    ("kind", "start", "stop", "num_peak"),
+    [
+        ("linear", 500, 516, 16),  # half of the peak rate is the most that is left
+        ("cosine", 700, 716, 16),
+        ("linear", 900, 911, 11),  # 0.9 of what is left lasts 11 steps
+        ("linear", 990, 1000, 2),  # a short rest is piloted to its end
+        ("constant", 900, 916, 16),
+        ("wsd", 905, 915, 10),
+        ("linear", 2, 21, 16),
+    ],
+)
+def test_the_peak_of_a_late_start_is_the_largest_rate_that_is_left(
+    kind: str, start: int, stop: int, num_peak: int
+) -> None:
+    run = {"schedule_steps": 1000, "warmup_steps": 5, "schedule": kind, "start_step": start}
+    late = plan(full_run=run)
+    assert (late.start_step, late.stop_step, late.num_peak_steps) == (start, stop, num_peak)
+    first = late.schedule.learning_rate_at(max(start, 5) + 1)
+    peak = next(s for s in late.segments if s.name == "peak")
+    assert peak.first_step == max(start, 5) + 1 and peak.first_learning_rate == first
+    assert peak.last_learning_rate >= 0.899 * first
+    plain = full_schedule(Config.model_validate(config_tree(full_run=run)), 800)
+    assert [late.schedule.learning_rate_at(s) for s in range(1, 1001)] == [
+        plain.learning_rate_at(s) for s in range(1, 1001)
+    ]
+
+
+def test_the_step_of_a_checkpoint_that_only_the_survey_could_read() -> None:
+    run = {"schedule_steps": 1500, "warmup_steps": 30}
+    assert plan({**SURVEY, "start_step": 100}, full_run=run).start_step == 100
+    with pytest.raises(PlanRefused, match="1500 steps has 0 step left after step 2000"):
+        plan({**SURVEY, "start_step": 2000}, full_run=run)
 
 
 def test_a_late_start_is_warned_about() -> None:
     late = plan(full_run={"schedule_steps": 1500, "warmup_steps": 30, "start_step": 100})
-    assert late.warnings == ("starts at step 100 with fresh optimizer state",)
+    assert late.warnings == (
+        "starts at step 100 with the weights that the recipe builds and fresh optimizer state: "
+        "no recipe.resume_from",
+    )
     assert plan().warnings == ()
 
 

@@ -22,6 +22,7 @@ _COMMON = {
     "engine": "runs every arm",
     "pilot": "defines the pilot, which all arms share",
     "recipe.module": "is the code that every arm runs",
+    "recipe.resume_from": "is the checkpoint that every arm starts from",
     "full_run.start_step": "is the step that every arm starts at",
 }
 # Nothing that an arm computes depends on these, even when they follow its variable.

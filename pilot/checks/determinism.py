@@ -29,7 +29,8 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     evidence = arm.experiment("determinism")
     spread = None if evidence is None else evidence.values.get("relative_spread")
     if evidence is None or spread is None:
-        return not_measured("no evidence: measured before step 1 of the baseline")
+        first = view.plan.start_step + 1
+        return not_measured(f"no evidence: measured before step {first} of the baseline")
     spread, moved = float(spread), float(evidence.values.get("max_param_diff") or 0.0)
     if not math.isfinite(spread):
         text = "two equal steps: one was finite and the other was not"

@@ -88,7 +88,7 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     gate = gates.progress
     limit = (
         f"p at least {num(gate.min_progress)} or a gap of at most "
-        f"{num(100 * gate.max_gap_frac)} % of the loss before step 1; "
+        f"{num(100 * gate.max_gap_frac)} % of the loss before step {view.plan.start_step + 1}; "
         f"gain at least {num(100 * gate.min_gain_frac)} % of it"
     )
     if reason := no_measure(view):
@@ -123,7 +123,8 @@ def _against_reference(
     """The rows of the table in which the run's own change is estimated."""
     reference = best_reference(view, gates, arm)
     if reference.arm is None or reference.final is None:
-        text = _alone(own, before.loss, gates.progress, reference.rejected)
+        first = view.plan.start_step + 1
+        text = _alone(own, before.loss, gates.progress, reference.rejected, first)
         return _result(UNDETERMINED, text, _numbers(own), final, limit)
     try:
         measured = _Measured(
@@ -153,16 +154,20 @@ def _next_to_nothing(own: Difference, val0: float, gate: ProgressGate) -> str:
     return f"gains only {share} % of the loss before: next to nothing"
 
 
-def _alone(own: Difference, val0: float, gate: ProgressGate, rejected: tuple[str, ...]) -> str:
+def _alone(
+    own: Difference, val0: float, gate: ProgressGate, rejected: tuple[str, ...], first: int
+) -> str:
     why = "; ".join(rejected) or "no arm of a lower rate ran"
     if little := _next_to_nothing(own, val0, gate):
         return f"{little}: {change_text(own)}, and no reference ({why})"
     if own.better(gate.num_se):
         return (
-            f"better than before step 1 by {change_text(own)}, but so is many a ruined run: "
+            f"better than before step {first} by {change_text(own)}, but so is many a ruined run: "
             f"no reference ({why})"
         )
-    return f"no gain over before step 1: {change_text(own)}, and no reference ({why}); {_FUSE}"
+    return (
+        f"no gain over before step {first}: {change_text(own)}, and no reference ({why}); {_FUSE}"
+    )
 
 
 def _judge(m: _Measured, gate: ProgressGate) -> tuple[str, str, str]:

@@ -55,7 +55,7 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     gate, final = gates.validation, view.plan.final_validation
     limit = (
         f"after the pilot at most {num(gate.num_se)} SE or {num(100 * gate.max_rise_frac)} % "
-        "above before step 1"
+        f"above before step {view.plan.start_step + 1}"
     )
     if reason := no_measure(view):
         return not_measured(reason, limit)

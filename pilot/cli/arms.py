@@ -123,7 +123,8 @@ def _has_plus(change: Any) -> bool:
 def _try(run: Baseline, wish: _Wish) -> list[Mistake]:
     is_new = node_at(run.tree, wish.key) is ABSENT
     failed: list[Mistake] = []
-    if is_new and wish.key.startswith(f"{RECIPE}.") and not (run.settings or wish.may_be_new):
+    own = wish.key.startswith(f"{RECIPE}.") and not refusal(wish.key)
+    if is_new and own and not (run.settings or wish.may_be_new):
         remedy = f"a key of its own is written with a plus: +{wish.key}"
         value = value_text(wish.value)
         failed = [Mistake(key=wish.key, value=value, rule="no such key", remedy=remedy)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pilot.cli.arms import Baseline, check_arms
 from pilot.cli.ask import CHOICES, GROUP, Answer, Question, ask, give_to_hydra
 from pilot.cli.keys import check_keys, for_hydra
 from pilot.cli.overrides import Sorted, sort_overrides
+from pilot.cli.resume_from import start_from
 from pilot.cli.search import hydra_session, use_user_dirs
 from pilot.cli.settings import check_recipe, check_tree, known_settings
 from pilot.cli.sweeps import Listed, add_override
@@ -139,10 +140,13 @@ def _pass(parts: Sorted, start: Path, base: DictConfig, choices: list[str]) -> _
     module, wrong_module = _module(base, parts, start)
     settings: Sequence[str] = ()
     if module is not None:
-        settings = SETTINGS if trainer_target(base, parts.values) else known_settings(module)
+        own = SETTINGS if trainer_target(base, parts.values) else known_settings(module)
+        settings = [*own, "resume_from"]
     overrides, listed, wrong_keys = _checked(parts, base, settings, choices)
     made = _compose_all(overrides, listed)
-    mistakes = [*parts.mistakes, *wrong_module, *wrong_keys, *made.mistakes]
+    step, wrong_start = start_from(made.tree, made.unresolved, start)
+    made = replace(made, overrides=[*made.overrides, *step])
+    mistakes = [*parts.mistakes, *wrong_module, *wrong_keys, *made.mistakes, *wrong_start]
     return _Pass(made=made, listed=listed, settings=settings, module=module, mistakes=mistakes)
 
 

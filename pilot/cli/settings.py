@@ -15,7 +15,7 @@ from pilot.errors import ConfigError, Mistake
 from pilot.mistakes import mistake_from, nearest
 
 # Keys of the recipe section that belong to pilot; all others are the recipe's own.
-COMMON = ("name", "module", "trainer", "objective")
+COMMON = ("name", "module", "trainer", "objective", "resume_from")
 OBJECTIVES = ("lm", "preference", "rl", "regression")
 _CHECKS = ("Settings", "check_settings")
 

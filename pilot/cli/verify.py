@@ -18,6 +18,7 @@ from pilot.folder import PilotFolder
 from pilot.jsonl import write_json, write_text
 from pilot.launchers.processes import run_process
 from pilot.recipe import RecipeHandle
+from pilot.user_checkpoint import files_of as checkpoint_files
 
 
 def verify_run(root: Path, overrides: Sequence[str], config_dir: Path | None) -> ExitCode:
@@ -62,6 +63,7 @@ def _fingerprint(composed: Composed) -> dict[str, object]:
     )
     has_trainer = bool(tree["recipe"].get("trainer"))
     files = [] if has_trainer else handle.input_files()
+    files += checkpoint_files(tree["recipe"])
     sets = _present_sets(composed) if has_trainer else []
     return make_fingerprint(tree, handle.module_path, files, world_size=1, data_sets=sets)
 

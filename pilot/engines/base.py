@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pilot.own_rates import OwnRates
     from pilot.probe import Probe
     from pilot.recipe import RowFacts
+    from pilot.restored import Restored
     from pilot.view import RowTable
 
 
@@ -144,6 +145,14 @@ class Engine(Watched, Protocol):
     @property
     def built_dtypes(self) -> Sequence[str]:
         """The dtypes that the user's code gave the weights."""
+        ...
+
+    @property
+    def restored(self) -> Restored | None:
+        """What was restored of the user's checkpoint (``recipe.resume_from``); None: there is none.
+
+        It is complete when the program runs. A restored snapshot of pilot's own says nothing.
+        """
         ...
 
     def run(self, program: Program) -> Outcome:

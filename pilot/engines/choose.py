@@ -31,4 +31,4 @@ def open_workload(config: Config, module_path: Path, folder: PilotFolder | None 
         sequence_length=config.batch.sequence_length,
         seed=config.pilot.seed,
     )
-    return NativeWorkload(handle.build(), config, module_path.name, folder)
+    return NativeWorkload(handle.build(), config, module_path, folder)

@@ -33,6 +33,7 @@ from pilot.own_rates import OwnRates
 from pilot.probe import Probe
 from pilot.recipe import Batch, Recipe
 from pilot.records import Outcome, Resource, StepRecord, ValidationRecord
+from pilot.restored import Restored
 from pilot.schedule import full_schedule
 
 
@@ -91,6 +92,7 @@ class NativeEngine:
             self.capabilities = dataclasses.replace(self.capabilities, reports_row_ids=False)
         self.scaler = make_scaler(config.precision, self.device)
         self.probe = Probe(self.model) if with_probe else None
+        self.restored: Restored | None = None
         self._step_started = time.perf_counter()
         self._late: Resource | None = None
 

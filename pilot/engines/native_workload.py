@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pilot.config import Config
@@ -15,6 +16,7 @@ from pilot.engines.contract import batch_mistakes, structure_mistakes
 from pilot.engines.held_out import WithHeldOut, drawn_by_pilot, keep_choice, kept_choice
 from pilot.engines.native import NativeEngine
 from pilot.engines.own_optimizer import rate_mistakes
+from pilot.engines.resume_from import begin
 from pilot.errors import ConfigError, Mistake, UsageError
 from pilot.folder import PilotFolder
 from pilot.recipe import RowFacts
@@ -33,16 +35,16 @@ class NativeWorkload:
     Args:
         recipe: what the recipe's ``build`` returned.
         config: the validated configuration.
-        name: the recipe's file name, for messages.
+        module_path: the recipe's file.
         folder: the pilot's, once it is surveyed.
     """
 
     def __init__(
-        self, recipe: Any, config: Config, name: str, folder: PilotFolder | None = None
+        self, recipe: Any, config: Config, module_path: Path, folder: PilotFolder | None = None
     ) -> None:
         kept = kept_choice(folder)
         self._built = WithHeldOut(recipe, kept.row_ids) if kept else recipe
-        self.config, self._name = config, name
+        self.config, self._name, self._module_path = config, module_path.name, module_path
 
     @functools.cached_property
     def recipe(self) -> CompleteRecipe:
@@ -170,7 +172,7 @@ class NativeWorkload:
         attempt: int = 1,
     ) -> NativeEngine:
         """The native engine over the recipe."""
-        return NativeEngine(
+        engine = NativeEngine(
             self.recipe,
             self.config,
             order=order,
@@ -178,3 +180,5 @@ class NativeWorkload:
             observer=observer,
             attempt=attempt,
         )
+        engine.restored = begin(engine, self._module_path)
+        return engine

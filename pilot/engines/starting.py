@@ -17,7 +17,8 @@ from pilot.experiments import determinism, longest_sample
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, read_json
 from pilot.jsonl import read_jsonl, write_json
 from pilot.plan import BEFORE
-from pilot.records import Resource, StepRecord, join_attempts
+from pilot.records import Evidence, Resource, StepRecord, join_attempts
+from pilot.restored import EXPERIMENT
 from pilot.view import load_arm
 
 
@@ -78,6 +79,11 @@ def take_up(arm: RunningArm, attempt: int, started: float, pilot_folder: PilotFo
 def measure_start(arm: RunningArm, pilot_folder: PilotFolder) -> None:
     """Measure what belongs before the first step, validate, and keep the state."""
     engine, recorder = arm.engine, arm.recorder
+    if engine.restored is not None:
+        values = engine.restored.values()
+        recorder.evidence(
+            Evidence(experiment=EXPERIMENT, scale="full", step=engine.step, values=values)
+        )
     if arm.job.arm == BASELINE:
         with np.load(pilot_folder.rows, allow_pickle=False) as table:
             lengths = table["num_tokens"]

@@ -19,11 +19,13 @@ from pilot.config import Config
 from pilot.engines.base import Capabilities, Observer, Program, StepRequest
 from pilot.engines.guard import guard
 from pilot.engines.hf import state as states
+from pilot.engines.hf.arguments import changes_of
 from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.driver import Driver, LoopEnd
 from pilot.engines.hf.failure import failure_of
 from pilot.engines.hf.held_out import require_not_drawn
 from pilot.engines.hf.rates import measure_rates
+from pilot.engines.hf.resume_from import UserResume
 from pilot.engines.hf.rows import Rows, length_of
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import expected_secs, validate_all
@@ -33,6 +35,7 @@ from pilot.errors import PilotError, RecipeFailure
 from pilot.own_rates import OwnRates
 from pilot.probe import Probe
 from pilot.records import Outcome, StepRecord, ValidationRecord
+from pilot.restored import Restored
 
 
 class TransformersEngine:
@@ -74,6 +77,7 @@ class TransformersEngine:
         self.tap = Tap(trainer, observer.on_step, source_of)
         self.built_dtypes = sorted({str(p.dtype)[6:] for p in self.tap.model.parameters()})
         self._pending: Mapping[str, Any] | None = None
+        self._resume: UserResume | None = None
         self._runs = False
         self._program: Program | None = None
         self._outcome: Outcome | None = None
@@ -109,6 +113,24 @@ class TransformersEngine:
         """What measures the steps."""
         return self.tap.probe
 
+    @property
+    def restored(self) -> Restored | None:
+        """What was restored of the user's checkpoint, once the loop has begun from it."""
+        return self._resume.restored if self._resume else None
+
+    def resume_from(self, path: Path, own: Mapping[str, Any]) -> None:
+        """Begin from the user's ``checkpoint-N``; its weights are put in place at once.
+
+        ``own`` are the user's values of the training arguments that were set over.
+
+        Raises:
+            ConfigError: it is no checkpoint that this Trainer can resume from.
+        """
+        wanted = changes_of(self.config)
+        self._resume = UserResume(self.tap, path, self.first_step - 1, wanted, own)
+        self._resume.load_weights()
+        self.tap.step = self.first_step - 1
+
     def rows_of(self, step: int) -> tuple[int, ...]:
         """The row ids of ``step``, planned or drawn; empty where they are not known."""
         return tuple(row for batch in self.batches.get(step, ()) for row in batch)
@@ -124,6 +146,9 @@ class TransformersEngine:
             if self._pending is not None:
                 path = states.resume_folder(self.tap, self._pending, Path(folder))
                 resume["resume_from_checkpoint"] = path
+            elif self._resume is not None:
+                self._resume.watch_loading()
+                resume["resume_from_checkpoint"] = self._resume.folder
             self._in_trainer(lambda: self.trainer.train(**resume))
         self._require_whole_run()
         while self._outcome is None:  # the full run has ended, a branch has not
@@ -158,6 +183,8 @@ class TransformersEngine:
         pending, self._pending = self._pending, None
         drawn = int(pending["num_drawn"]) if pending else 0
         skip = drawn if drawn < length_of(loader) else 0
+        if pending is None and self._resume is not None:
+            skip = self._resume.loop_begins(loader)
         self.tap.attach(loader, skip_batches=skip)
         self._loader, self._runs = loader, True
         if pending is not None:

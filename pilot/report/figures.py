@@ -38,7 +38,7 @@ _STYLE = {"text.usetex": False, "font.size": 10.0, "axes.unicode_minus": False}
 _LOG_PANELS = ("grad_norm", "relative_update")
 _AS_IT_IS = ("relative_update", "learning_rate")  # ramps, which a median would bend
 _PLACES = {
-    BEFORE: "validation before step 1",
+    BEFORE: "validation before step {first}",
     WARMUP_END: "at warm-up end",
     MID_PEAK: "in mid-peak",
     PEAK_END: "at peak end",
@@ -174,10 +174,12 @@ def _draw_key(figure: Figure, content: Drawing) -> None:
         label = f"median of {content.width}"
         handles.append(Line2D([], [], color="#444444", lw=2.0, label=label))
     places = {v.at: v for curve in content.curves for v in curve.validations}
+    first = places[BEFORE].step + 1 if BEFORE in places else 1
     for at, marker in _MARKERS.items():
         if at in places:
             white: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 1.3}
-            handles.append(Line2D([], [], marker=marker, label=_PLACES[at], **grey, **white))
+            label = _PLACES[at].format(first=first)
+            handles.append(Line2D([], [], marker=marker, label=label, **grey, **white))
     endings = {curve.ending for curve in content.curves}
     for ending, marker in ENDING_MARKERS.items():
         if ending in endings:

@@ -26,7 +26,7 @@ def render(verdict: Mapping[str, Any], result: Mapping[str, Any]) -> str:
         *_section("Gates", _gates(verdict["gates"])),
         *_section("Coverage", _coverage(verdict["coverage"])),
         *_section("Arms", arms_section(verdict)),
-        *_section("Validations", _validations(result["validations"])),
+        *_section("Validations", _validations(result["validations"], _first_step(verdict))),
         *_section("Cost", cost_section(verdict)),
         *_section("Warnings", bullets(verdict["warnings"])),
         *_section("Not measured", bullets(verdict["not_measured"])),
@@ -120,9 +120,13 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.3g} %"
 
 
-def _validations(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _first_step(verdict: Mapping[str, Any]) -> int:
+    return int((verdict.get("plan") or {}).get("start_step") or 0) + 1
+
+
+def _validations(rows: Sequence[Mapping[str, Any]], first_step: int) -> list[str]:
     return table(
-        ("arm", "set", "place", "step", "loss", "against before step 1", "examples"),
+        ("arm", "set", "place", "step", "loss", f"against before step {first_step}", "examples"),
         [
             (
                 row["arm"],

@@ -101,9 +101,14 @@ def _fingerprint(trainer: Any, bound: BoundVerdict) -> tuple[dict[str, Any], lis
     )
     if file is None:
         made["code"] = code
-    return {**made, "config": made_for.get("config"), "data": _data(trainer)}, lines
+    return {**made, "config": made_for.get("config"), "data": _data(trainer, made_for)}, lines
 
 
-def _data(trainer: Any) -> Any:
-    """The digests of the Trainer's data sets, as the pilot notes them."""
-    return bound_sets(digests(trainer))
+def _data(trainer: Any, made_for: Mapping[str, Any]) -> Any:
+    """The digests of the Trainer's data sets, as the pilot notes them.
+
+    Files (those of a checkpoint that the pilot began from) are the pilot's own: which one a run
+    resumes from, a callback is not told.
+    """
+    files = [item for item in made_for.get("data") or () if "rows" not in item]
+    return [*files, *bound_sets(digests(trainer))]

@@ -131,7 +131,8 @@ class Tap:
     def epoch_begins(self) -> None:
         """The loader is about to draw an epoch's first batch, or goes on within a resumed one."""
         self.num_drawn = self._skip
-        self.first_steps.add(self.step + 1)
+        if not self._skip:  # within an epoch the random states are set after the seed is drawn
+            self.first_steps.add(self.step + 1)
 
     # ---- the Trainer's own calls
 

@@ -42,6 +42,7 @@ from pilot.folder import PilotFolder, read_json
 from pilot.plan import last_drawn_step
 from pilot.recipe import RowFacts
 from pilot.schedule import TRAINER, RateTable
+from pilot.user_checkpoint import resume_path
 from pilot.view import RowTable
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class TrainerWorkload:
             choice,
             refused=f"the Trainer has no validation set, and {choice.refused}; "
             "give it an eval_dataset",
-            has_been_trained_on=self.config.full_run.start_step > 0 and choice.mode == SHARE,
+            has_been_trained_on=bool(self.config.full_run.start_step) and choice.mode == SHARE,
         )
 
     def _choice(self) -> Choice:
@@ -291,6 +292,8 @@ class TrainerWorkload:
             engine.capabilities = dataclasses.replace(
                 engine.capabilities, can_replay=False, can_branch=False, reports_row_ids=False
             )
+        if (path := resume_path(self.config.recipe)) is not None:
+            engine.resume_from(path, self.own)
         return engine
 
     def _planned(self, num_steps: int) -> Sequence[list[Rows]]:
