@@ -151,7 +151,7 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
             status=Outcome.OUT_OF_MEMORY if memory else Outcome.EXCEPTION,
             last_step=self._tap.step,
             where=self._tap.place,
-            step=self._tap.step + 1,
+            step=self._tap.failed_step,
             row_ids=self._tap.failed_rows(),
             error_type=type(error).__name__,
             message=hide_message(str(error)[:2_000]),

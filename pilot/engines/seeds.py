@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,24 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def random_state() -> dict[str, Any]:
-    """All random states as plain values and tensors (loadable with ``weights_only=True``)."""
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+RawState = tuple[Any, Any, torch.Tensor, Sequence[torch.Tensor]]
+
+
+def raw_state() -> RawState:
+    """All random states as the generators give them: cheap enough for every batch."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state(), cuda
+
+
+def random_state(raw: RawState | None = None) -> dict[str, Any]:
+    """All random states as plain values and tensors (loadable with ``weights_only=True``).
+
+    ``raw``: those of an earlier moment instead of now's.
+    """
+    python, numpy, cpu, cuda = raw or raw_state()
+    name, keys, position, has_gauss, cached = numpy
     return {
-        "python": random.getstate(),
+        "python": python,
         "numpy": (
             str(name),
             torch.from_numpy(np.array(keys, dtype=np.int64)),
@@ -29,8 +42,8 @@ def random_state() -> dict[str, Any]:
             int(has_gauss),
             float(cached),
         ),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "torch": cpu,
+        "cuda": list(cuda),
     }
 
 

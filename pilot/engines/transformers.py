@@ -22,7 +22,7 @@ from pilot.engines.guard import guard
 from pilot.engines.hf import state as states
 from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.driver import Driver, LoopEnd
-from pilot.engines.hf.failure import failure_of
+from pilot.engines.hf.failure import ended_early, failure_of, nothing_to_train
 from pilot.engines.hf.rows import Rows, length_of
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import expected_secs, validate_all
@@ -65,13 +65,14 @@ class TransformersEngine:
         self.trainer, self.config, self.observer, self.attempt = trainer, config, observer, attempt
         self.first_step = first_step
         self.batches = {first_step + i: rows for i, rows in enumerate(planned)}
-        self.tap = Tap(trainer, observer.on_step)
+        self.tap = Tap(trainer, observer.on_step, keeps_random=True)
         self.built_dtypes = sorted({str(p.dtype)[6:] for p in self.tap.model.parameters()})
         self._pending: Mapping[str, Any] | None = None
         self._runs = False
         self._program: Program | None = None
         self._outcome: Outcome | None = None
         self._raised: BaseException | None = None
+        self._seen: BaseException | None = None
         self._kept: dict[torch.nn.Parameter, torch.Tensor] = {}
         self._request = StepRequest(learning_rate=0.0)
 
@@ -112,13 +113,19 @@ class TransformersEngine:
     def run(self, program: Program) -> Outcome:
         """Train with the Trainer's own loop, as far as ``program`` goes."""
         self._program = program
+        if not self.probe.params:
+            raise nothing_to_train(self.tap)
         self.trainer.add_callback(Driver(self))
         with tempfile.TemporaryDirectory(prefix="pilot_resume_") as folder:
             resume: dict[str, Any] = {}
             if self._pending is not None:
                 path = states.resume_folder(self.tap, self._pending, Path(folder))
                 resume["resume_from_checkpoint"] = path
-            self._in_trainer(lambda: self.trainer.train(**resume))
+            with self.tap.data.resuming():
+                self._in_trainer(lambda: self.trainer.train(**resume))
+        state = self.trainer.state
+        if self._outcome is None and state.global_step < state.max_steps:
+            raise ended_early(self.tap)
         while self._outcome is None:  # the full run has ended, a branch has not
             self._bare_step()
             self._advance()
@@ -140,15 +147,23 @@ class TransformersEngine:
 
     def loop_begins(self, loader: Any) -> None:
         """Model and optimizer are prepared; nothing has been trained."""
+        if self._runs:  # auto_find_batch_size: another run than the one that is planned
+            error = self._seen or MemoryError("the Trainer began again with a smaller batch")
+            self._raised = failure_of(self.tap, error)
+            raise LoopEnd from error
+        self.tap.on_error = self._note
         pending, self._pending = self._pending, None
         drawn = int(pending["num_drawn"]) if pending else 0
         skip = drawn if drawn < length_of(loader) else 0
-        self.tap.attach(loader, skip_batches=skip)
+        self.tap.attach(loader, skip_batches=skip, resumed=pending)
         self._loader, self._runs = loader, True
         if pending is not None:
             self.probe.load_state_dict(pending["probe"])
         if self._advance():
             raise LoopEnd
+
+    def _note(self, error: BaseException) -> None:
+        self._seen = error
 
     def step_ends(self) -> bool:
         """After a step of the loop; True: the loop has to stop."""

@@ -159,8 +159,16 @@ def _known(arguments: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _quieten(trainer: Any) -> None:
-    """Take out what prints or draws a bar; the records are pilot's own."""
-    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+    """Take out what prints, draws a bar, or lives on the Trainer's own evaluations.
 
-    for kind in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(kind)
+    Those are pilot's, at its own steps; early stopping refuses to begin without them.
+    """
+    from transformers.trainer_callback import (
+        EarlyStoppingCallback,
+        PrinterCallback,
+        ProgressCallback,
+    )
+
+    kinds = (PrinterCallback, ProgressCallback, EarlyStoppingCallback)
+    for callback in [c for c in trainer.callback_handler.callbacks if isinstance(c, kinds)]:
+        trainer.remove_callback(callback)
