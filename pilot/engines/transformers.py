@@ -18,7 +18,7 @@ import torch
 from pilot.config import Config
 from pilot.engines import seeds
 from pilot.engines.base import Capabilities, Observer, Program, StepRequest
-from pilot.engines.guard import guard
+from pilot.engines.guard import guard, is_out_of_memory
 from pilot.engines.hf import state as states
 from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.driver import Driver, LoopEnd
@@ -72,7 +72,7 @@ class TransformersEngine:
         self._program: Program | None = None
         self._outcome: Outcome | None = None
         self._raised: BaseException | None = None
-        self._seen: BaseException | None = None
+        self._seen: RecipeFailure | None = None
         self._kept: dict[torch.nn.Parameter, torch.Tensor] = {}
         self._request = StepRequest(learning_rate=0.0)
 
@@ -148,9 +148,9 @@ class TransformersEngine:
     def loop_begins(self, loader: Any) -> None:
         """Model and optimizer are prepared; nothing has been trained."""
         if self._runs:  # auto_find_batch_size: another run than the one that is planned
-            error = self._seen or MemoryError("the Trainer began again with a smaller batch")
-            self._raised = failure_of(self.tap, error)
-            raise LoopEnd from error
+            again = MemoryError("the Trainer began again with a smaller batch")
+            self._raised = self._seen or failure_of(self.tap, again)
+            raise LoopEnd
         self.tap.on_error = self._note
         pending, self._pending = self._pending, None
         drawn = int(pending["num_drawn"]) if pending else 0
@@ -163,7 +163,8 @@ class TransformersEngine:
             raise LoopEnd
 
     def _note(self, error: BaseException) -> None:
-        self._seen = error
+        if self._seen is None and is_out_of_memory(error):
+            self._seen = failure_of(self.tap, error)
 
     def step_ends(self) -> bool:
         """After a step of the loop; True: the loop has to stop."""
