@@ -97,10 +97,12 @@ def flown(root: Path, run_pilot: RunPilot, rate: float, engine: str) -> tuple[An
     (root / "recipes").mkdir(parents=True)
     (root / "recipes" / "mine_native.py").write_text(NATIVE)
     user_dir(root, HEALTHY.format(rate=rate), rate=rate)
-    words = ["+recipe=mine", "arms.learning_rate_scales=[0.33]", "pilot.data=prefix"]
     if engine == "native":
-        words += ["engine=native", "recipe.module=mine_native", "~recipe.trainer"]
-    done = run_pilot(*words, cwd=root)
+        path = root / "conf" / "recipe" / "mine.yaml"
+        text = path.read_text().replace("/engine: transformers", "/engine: native")
+        path.write_text(text.replace('trainer: "train.py:build_trainer"', "module: mine_native"))
+    longer = ["pilot.min_peak_steps=40", "pilot.cooldown_steps=8", "pilot.data=prefix"]
+    done = run_pilot("+recipe=mine", *longer, "arms.learning_rate_scales=[0.3333]", cwd=root)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     return verdict(root / "out"), load_arm(root / "out/arms/baseline")
 

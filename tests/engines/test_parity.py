@@ -74,7 +74,12 @@ CASES: dict[str, tuple[dict[str, Any], bool, float]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+def cases(*quick: str) -> list[Any]:
+    """All cases; those that are not named are slow ones."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+
+
+@pytest.mark.parametrize("case", cases("full", "full_bf16", "full_unclipped", "lora_accumulated"))
 def test_a_trainer(tmp_path: Path, case: str) -> None:
     arguments, lora, tolerance = CASES[case]
     engine = attach(make_trainer(tmp_path, train=ROWS, lora=lora, **arguments))
@@ -82,7 +87,7 @@ def test_a_trainer(tmp_path: Path, case: str) -> None:
     assert_same(run_steps(other, STEPS), run_steps(engine, STEPS), tolerance)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", cases("full_accumulated", "lora_bf16"))
 def test_an_sft_trainer(tmp_path: Path, case: str) -> None:
     arguments, lora, tolerance = CASES[case]
     trainer = make_trl("sft", tmp_path, lora=lora, **arguments)
@@ -103,7 +108,10 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name",
+    ["adafactor", *(pytest.param(n, marks=pytest.mark.slow) for n in ("sgd", "adamw_torch"))],
+)
 def test_other_optimizers(tmp_path: Path, name: str) -> None:
     rate = 0.3 if name == "sgd" else 1e-2
     trainer = make_trainer(tmp_path, train=ROWS, optim=name, learning_rate=rate)
@@ -129,7 +137,7 @@ def test_weight_decay_in_two_groups(tmp_path: Path) -> None:
     assert_same(run_steps(other, STEPS), run_steps(engine, STEPS), FP32)
 
 
-@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_dropout_with_the_same_random_numbers(tmp_path: Path, lora: bool) -> None:
     """Both loops draw other numbers between their steps; given those of the Trainer, they agree."""
     states: list[Any] = []

@@ -30,7 +30,7 @@ def assert_goes_on(folder: Path, cases: tuple[str, ...], kept: tuple[int, ...]) 
         [sys.executable, "-m", "tests.engines.resume_cases", str(folder), *words],
         env=environment(),
         check=True,
-        timeout=600,
+        timeout=1800,
         stdout=subprocess.DEVNULL,
     )
     for case in cases:

@@ -24,7 +24,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        case if case in ("dpo", "grpo") else pytest.param(case, marks=pytest.mark.slow)
+        for case in CASES
+    ],
+)
 def test_a_watched_run_is_the_unwatched_one_and_goes_on_from_a_state(
     tmp_path: Path, case: str
 ) -> None:
