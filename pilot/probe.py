@@ -82,12 +82,15 @@ class Probe:
         self._clip_coef = self._zero()
         self._pending: _Pending | None = None
 
-    def start_step(self, batches: Sequence[Mapping[str, torch.Tensor]]) -> None:
-        """Forget the last step's sums; remember the embedding rows that these batches use."""
+    def start_step(self, batches: Sequence[Any]) -> None:
+        """Forget the last step's sums; remember the embedding rows that these batches use.
+
+        A batch is a mapping; of anything else no rows are known.
+        """
         self.loss_sum = self._zero()
         self._touched = {}
         for index in self._embeddings:
-            ids = [b["input_ids"].reshape(-1) for b in batches if "input_ids" in b]
+            ids = [b["input_ids"].reshape(-1) for b in batches if _has_ids(b)]
             if ids:
                 rows = self._rows_of(index, torch.cat(ids))
                 self._touched[index] = (rows, self.params[index].detach()[rows].double())
@@ -122,6 +125,14 @@ class Probe:
     def clipped(self, max_norm: float) -> None:
         """Note what ``clip_grads_with_norm_`` applies: max/(norm + 1e-6), at most 1."""
         self._clip_coef = torch.clamp(max_norm / (self._grad_norm + 1e-6), max=1.0)
+
+    def clipped_to_gradients(self) -> None:
+        """Note how much smaller the gradients are now than when they were measured."""
+        grads = [_dense_values(p.grad) for p in self.params if p.grad is not None]
+        if grads:
+            now = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+            coef = now / self._grad_norm
+            self._clip_coef = torch.where(self._grad_norm > 0, coef.clamp(max=1.0), coef * 0 + 1)
 
     def end_step(
         self,
@@ -246,6 +257,10 @@ class Probe:
 
     def _zero(self) -> torch.Tensor:
         return torch.zeros((), dtype=torch.float64, device=self.device)
+
+
+def _has_ids(batch: object) -> bool:
+    return isinstance(batch, Mapping) and isinstance(batch.get("input_ids"), torch.Tensor)
 
 
 def _counted(facts: StepFacts, counts: Sequence[float]) -> StepFacts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,27 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def random_state(*, with_gpus: bool = True) -> dict[str, Any]:
-    """All random states as plain values and tensors (loadable with ``weights_only=True``).
+RawState = tuple[Any, Any, torch.Tensor, Sequence[torch.Tensor]]
+
+
+def raw_state(*, with_gpus: bool = True) -> RawState:
+    """All random states as the generators give them: cheap enough for every batch.
 
     Without those of the GPUs nothing waits for a device.
     """
-    gpus = with_gpus and torch.cuda.is_available()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    cuda = torch.cuda.get_rng_state_all() if with_gpus and torch.cuda.is_available() else []
+    return random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state(), cuda
+
+
+def random_state(raw: RawState | None = None, *, with_gpus: bool = True) -> dict[str, Any]:
+    """All random states as plain values and tensors (loadable with ``weights_only=True``).
+
+    ``raw``: those of an earlier moment instead of now's.
+    """
+    python, numpy, cpu, cuda = raw or raw_state(with_gpus=with_gpus)
+    name, keys, position, has_gauss, cached = numpy
     return {
-        "python": random.getstate(),
+        "python": python,
         "numpy": (
             str(name),
             torch.from_numpy(np.array(keys, dtype=np.int64)),
@@ -33,8 +45,8 @@ def random_state(*, with_gpus: bool = True) -> dict[str, Any]:
             int(has_gauss),
             float(cached),
         ),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if gpus else [],
+        "torch": cpu,
+        "cuda": list(cuda),
     }
 
 

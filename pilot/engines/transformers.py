@@ -17,12 +17,12 @@ import torch
 
 from pilot.config import Config
 from pilot.engines.base import Capabilities, Observer, Program, StepRequest
-from pilot.engines.guard import guard
+from pilot.engines.guard import guard, is_out_of_memory
 from pilot.engines.hf import state as states
 from pilot.engines.hf.arguments import changes_of
 from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.driver import Driver, LoopEnd
-from pilot.engines.hf.failure import failure_of
+from pilot.engines.hf.failure import ended_early, failure_of, nothing_to_train
 from pilot.engines.hf.held_out import require_not_drawn
 from pilot.engines.hf.rates import measure_rates
 from pilot.engines.hf.resume_from import UserResume
@@ -74,7 +74,7 @@ class TransformersEngine:
         self.trainer, self.config, self.observer, self.attempt = trainer, config, observer, attempt
         self.first_step = first_step
         self.batches = {first_step + i: rows for i, rows in enumerate(planned)}
-        self.tap = Tap(trainer, observer.on_step, source_of)
+        self.tap = Tap(trainer, observer.on_step, source_of, keeps_random=True)
         self.built_dtypes = sorted({str(p.dtype)[6:] for p in self.tap.model.parameters()})
         self._pending: Mapping[str, Any] | None = None
         self._resume: UserResume | None = None
@@ -82,6 +82,7 @@ class TransformersEngine:
         self._program: Program | None = None
         self._outcome: Outcome | None = None
         self._raised: BaseException | None = None
+        self._seen: RecipeFailure | None = None
         self._kept: dict[torch.nn.Parameter, torch.Tensor] = {}
         self._request = StepRequest(learning_rate=0.0)
 
@@ -140,6 +141,8 @@ class TransformersEngine:
     def run(self, program: Program) -> Outcome:
         """Train with the Trainer's own loop, as far as ``program`` goes."""
         self._program = program
+        if not self.probe.params:
+            raise nothing_to_train(self.tap)
         self.trainer.add_callback(Driver(self))
         with tempfile.TemporaryDirectory(prefix="pilot_resume_") as folder:
             resume: dict[str, Any] = {}
@@ -149,20 +152,15 @@ class TransformersEngine:
             elif self._resume is not None:
                 self._resume.watch_loading()
                 resume["resume_from_checkpoint"] = self._resume.folder
-            self._in_trainer(lambda: self.trainer.train(**resume))
-        self._require_whole_run()
+            with self.tap.data.resuming():
+                self._in_trainer(lambda: self.trainer.train(**resume))
+        state = self.trainer.state
+        if self._outcome is None and state.global_step < state.max_steps:
+            raise ended_early(self.tap)
         while self._outcome is None:  # the full run has ended, a branch has not
             self._bare_step()
             self._advance()
         return self._outcome
-
-    def _require_whole_run(self) -> None:
-        """A loop that ended before its last step was stopped by the user's code: an outcome."""
-        state = self.trainer.state
-        if self._outcome is None and state.global_step < state.max_steps:
-            what = f"the Trainer's loop ended after step {state.global_step} of {state.max_steps}"
-            error = RuntimeError(f"{what}: a callback of the script's, or its data, stopped it")
-            raise failure_of(self.tap, error)
 
     def _in_trainer(self, call: Any) -> None:
         """Run the Trainer; what the user's code raises becomes a failure with place and rows."""
@@ -180,17 +178,26 @@ class TransformersEngine:
 
     def loop_begins(self, loader: Any) -> None:
         """Model and optimizer are prepared; nothing has been trained."""
+        if self._runs:  # auto_find_batch_size: another run than the one that is planned
+            again = MemoryError("the Trainer began again with a smaller batch")
+            self._raised = self._seen or failure_of(self.tap, again)
+            raise LoopEnd
+        self.tap.on_error = self._note
         pending, self._pending = self._pending, None
         drawn = int(pending["num_drawn"]) if pending else 0
         skip = drawn if drawn < length_of(loader) else 0
         if pending is None and self._resume is not None:
             skip = self._resume.loop_begins(loader)
-        self.tap.attach(loader, skip_batches=skip)
+        self.tap.attach(loader, skip_batches=skip, resumed=pending)
         self._loader, self._runs = loader, True
         if pending is not None:
             self.probe.load_state_dict(pending["probe"])
         if self._advance():
             raise LoopEnd
+
+    def _note(self, error: BaseException) -> None:
+        if self._seen is None and is_out_of_memory(error):
+            self._seen = failure_of(self.tap, error)
 
     def step_ends(self) -> bool:
         """After a step of the loop; True: the loop has to stop."""

@@ -152,11 +152,19 @@ def attach(trainer: Any, config: Config | None = None) -> TransformersEngine:
 
 
 class LlamaRecipe:
-    """The native recipe of the same run."""
+    """The native recipe of the same run; other rows come with the collator that reads them."""
 
-    def __init__(self, dropout: float = 0.0, lora: bool = False) -> None:
-        self.train, self.validation = TRAIN, {"validation": HELD}
-        self._dropout, self._lora = dropout, lora
+    def __init__(
+        self,
+        dropout: float = 0.0,
+        lora: bool = False,
+        train: Any = None,
+        held: Any = None,
+        collator: Any = collate,
+    ) -> None:
+        self.train = TRAIN if train is None else train
+        self.validation = {"validation": HELD if held is None else held}
+        self._collate, self._dropout, self._lora = collator, dropout, lora
 
     def build_model(self, scale: str) -> Any:
         return make_model(self._dropout, self._lora)
@@ -164,11 +172,15 @@ class LlamaRecipe:
     def facts(self, example: Any) -> Any:
         from pilot.recipe import RowFacts
 
-        count = len(example["input_ids"])
-        return RowFacts(source="train", num_tokens=count, num_supervised_tokens=count - 2)
+        batch = self.collate([example])
+        return RowFacts(
+            source="train",
+            num_tokens=int(batch["attention_mask"].sum()),
+            num_supervised_tokens=int(self.num_supervised(batch)),
+        )
 
     def collate(self, examples: Any) -> Any:
-        return collate(examples)
+        return self._collate(list(examples))
 
     def num_supervised(self, batch: Any) -> torch.Tensor:
         return (batch["labels"][:, 1:] != -100).sum(dim=1)
@@ -182,10 +194,10 @@ class LlamaRecipe:
         return flat.view_as(targets).sum(dim=1)
 
 
-def native(config: Config, order: Sequence[int], **model: Any) -> NativeEngine:
-    """The native engine over the same rows."""
+def native(config: Config, order: Sequence[int], recipe: Any = None, **model: Any) -> NativeEngine:
+    """The native engine over the same rows, or over those of ``recipe``."""
     return NativeEngine(
-        LlamaRecipe(**model),  # type: ignore[arg-type]
+        recipe or LlamaRecipe(**model),
         config,
         order=np.array(order, dtype=np.int64),
         first_step=1,

@@ -27,8 +27,10 @@ def train_rows(tap: Tap, loader: Any, batches: Sequence[Rows], *, is_try: bool =
     made = [trainer._prepare_inputs(collate([dataset[i] for i in rows])) for rows in batches]
     samples, num_items = tap.samples_of(made)
     if not is_try:
-        if tap.step + 1 in tap.first_steps:  # a loader draws its base seed when an epoch begins
+        if tap.step + 1 in tap.data.first_steps:  # an epoch: its loader draws a base seed
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+            tap.data.num_drawn = 0
+        tap.data.num_drawn += len(batches)
         tap.begin_step(samples, list(batches))
     trainer.current_gradient_accumulation_steps = len(samples)
     model, loss = trainer.model_wrapped, 0.0

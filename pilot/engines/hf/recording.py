@@ -31,12 +31,6 @@ from pilot.plan import BEFORE, COOLDOWN_END, RUN_END
 from pilot.records import Outcome
 from pilot.tracking.hide import hide_message
 
-# Calls of the Trainer that the tap measures nothing in, and what they are; no step is being done.
-_BETWEEN = {
-    "_maybe_log_save_evaluate": "evaluation or saving",
-    "call_event": "a callback",
-}
-
 
 class Recording:
     """Records one run, from ``begin`` to ``end``.
@@ -119,19 +113,21 @@ class Recording:
 
     def _watch(self, trainer: Any) -> None:
         """Hear of exceptions also where the tap measures nothing: saving, evaluating, stepping."""
-        handler = trainer.callback_handler
-        owners = [(trainer, "_maybe_log_save_evaluate"), (handler, "call_event")]
-        for owner, name in [*owners, (trainer.optimizer, "step")]:
+        calls = [
+            (trainer, "_maybe_log_save_evaluate", "evaluation or saving"),
+            (trainer.optimizer, "step", "optimizer"),
+        ]
+        for owner, name, place in calls:
             original = getattr(owner, name, None)
             if original is not None and hasattr(owner, "__dict__"):
-                self.tap.replace(owner, name, self._told(original, _BETWEEN.get(name)))
+                self.tap.replace(owner, name, self._told(original, place))
 
-    def _told(self, original: Callable[..., Any], place: str | None) -> Callable[..., Any]:
+    def _told(self, original: Callable[..., Any], place: str) -> Callable[..., Any]:
         """``original``, with its exceptions told of; ``place``: where they are said to be."""
 
         @functools.wraps(original)  # a scheduler asks for a mark of its own on ``step``
         def told(*args: Any, **more: Any) -> Any:
-            before, self.tap.place = self.tap.place, place or self.tap.place
+            before, self.tap.place = self.tap.place, place
             with self.tap.watched():
                 result = original(*args, **more)
             self.tap.place = before
@@ -239,9 +235,8 @@ class Recording:
         self._has_failed = True
         with self.kept():
             place, step = self.tap.place, self.tap.step
-            between = place in _BETWEEN.values()
-            within = step if between else step + 1
-            rows = () if between else self.tap.failed_rows()
+            within = self.tap.failed_step
+            rows = self.tap.failed_rows() if within > step else ()
             with contextlib.suppress(RuntimeError):  # a GPU after an assertion answers nothing
                 self.tap.flush()
             if not isinstance(error, Exception):

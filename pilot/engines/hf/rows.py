@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,8 +43,12 @@ def length_of(loader: Any) -> float:
         return float("inf")
 
 
-def record_batches(batch_sampler: Any, drawn: BatchList) -> None:
+def record_batches(
+    batch_sampler: Any, drawn: BatchList, before_fetch: Callable[[int], None]
+) -> None:
     """Let ``batch_sampler`` note every batch of row ids; the object itself stays in its place.
+
+    ``before_fetch`` is told the number of each batch in its epoch, before its rows are read.
 
     Its class is replaced by a subclass: a loader forbids another batch sampler once it is built,
     and samplers are asked for attributes (``set_epoch``, ``batch_size``) that a wrapper would hide.
@@ -57,8 +61,9 @@ def record_batches(batch_sampler: Any, drawn: BatchList) -> None:
 
         def __iter__(self) -> Iterator[Any]:
             drawn.clear()  # a new epoch: what an ended one drew ahead is not used
-            for batch in base.__iter__(self):
+            for index, batch in enumerate(base.__iter__(self)):
                 drawn.append(tuple(int(row) for row in batch))
+                before_fetch(index)
                 yield batch
 
     batch_sampler.__class__ = Recording
@@ -67,7 +72,9 @@ def record_batches(batch_sampler: Any, drawn: BatchList) -> None:
 def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows]]:
     """The micro-batches of the first ``num_steps`` steps, step by step, as the loader draws them.
 
-    Empty where rows have no ids. Random states are the caller's to keep.
+    Empty where rows have no ids. Random states are the caller's to keep. A sampler without a
+    generator of its own (groups of equal length) draws from torch's global one: its first epoch is
+    known, the later ones depend on what the training draws between.
     """
     sampler = inner_batch_sampler(loader)
     accumulate = trainer.args.gradient_accumulation_steps
@@ -76,6 +83,8 @@ def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows
     epoch = 0
     while sampler is not None and len(steps) < num_steps:
         set_epoch(loader, sampler, epoch)
+        if getattr(loader, "generator", None) is None:  # a loader draws a seed for an iterator
+            torch.empty((), dtype=torch.int64).random_()
         flat = [tuple(int(row) for row in batch) for batch in sampler]
         batches = [
             tuple(r for b in flat[i : i + world] for r in b) for i in range(0, len(flat), world)
@@ -115,7 +124,7 @@ def untouched(loader: Any) -> Iterator[None]:
             generator.set_state(own)
 
 
-def count_tokens(trainer: Any, batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+def count_tokens(trainer: Any, batches: Sequence[Any]) -> torch.Tensor:
     """Supervised tokens, tokens and the longest row of a step's batches; float64, on their device.
 
     Without labels every row counts as one supervised unit (a pair, an episode).
@@ -167,16 +176,22 @@ def _shifts(trainer: Any) -> bool:
     return "CausalLM" in type(trainer.accelerator.unwrap_model(trainer.model)).__name__
 
 
-def _count(trainer: Any, batch: Mapping[str, Any]) -> torch.Tensor:
-    tensors = [v for v in batch.values() if isinstance(v, torch.Tensor) and v.dim() > 0]
-    first = tensors[0] if tensors else torch.zeros(0)
+def _count(trainer: Any, batch: Any) -> torch.Tensor:
+    if not isinstance(batch, Mapping):  # rows as they are: a rollout begins with its prompts
+        rows = float(len(batch)) if hasattr(batch, "__len__") else 1.0
+        return torch.tensor([rows, rows, 1.0], dtype=torch.float64, device=trainer.args.device)
+    first = next((v for v in batch.values() if isinstance(v, torch.Tensor) and v.dim() > 0), None)
+    first = torch.zeros(0, device=trainer.args.device) if first is None else first
     num = supervised(trainer, batch)
     ids, mask = batch.get("input_ids"), batch.get("attention_mask")
-    if isinstance(mask, torch.Tensor) and mask.dim() == 2:
+    places = batch.get("position_ids")
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2 and mask.numel():
         lengths = mask.sum(dim=1)
         total, longest = lengths.sum(), lengths.max()
-    elif isinstance(ids, torch.Tensor):
+    elif isinstance(ids, torch.Tensor) and ids.dim():
         total, longest = first.new_tensor(ids.numel()), first.new_tensor(ids.shape[-1])
+        if isinstance(places, torch.Tensor) and places.shape == ids.shape and places.numel():
+            longest = places.max() + 1  # rows joined to one, each counted from 0
     else:
         total = longest = first.new_tensor(len(first))
     if num is None:

@@ -31,8 +31,10 @@ def take(tap: Tap) -> dict[str, Any]:
         "scaler": scaler.state_dict() if scaler is not None else {},
         "random": seeds.random_state(),
         "probe": tap.probe.state_dict(),
-        "trainer_state": json.dumps(dataclasses.asdict(trainer.state), default=str),
-        "num_drawn": tap.num_drawn,
+        "trainer_state": json.dumps(
+            {**dataclasses.asdict(trainer.state), "global_step": tap.step}, default=str
+        ),
+        **tap.data.state(),
     }
 
 
@@ -40,7 +42,7 @@ def put(tap: Tap, state: Mapping[str, Any]) -> None:
     """Go back to ``state`` in a Trainer whose optimizer exists, bit for bit."""
     load_model_state(tap.model, state)
     load_optimizer(tap, state)
-    tap.step = int(state["step"])
+    tap.step, tap.data.num_drawn = int(state["step"]), int(state["num_drawn"])
     tap.probe.load_state_dict(state["probe"])
     seeds.set_random_state(state["random"])
 
@@ -69,7 +71,7 @@ def resume_folder(tap: Tap, state: Mapping[str, Any], folder: Path) -> str:
         load_optimizer(tap, state)
 
     def load_random(*args: Any, **more: Any) -> None:
-        seeds.set_random_state(state["random"])
+        tap.data.load_random()
 
     replaced: dict[str, Callable[..., None]] = {
         "_load_from_checkpoint": load_model,

@@ -5,7 +5,7 @@ Where each number comes from (the events of one step, in order):
 * the batches of a step: ``get_batch_samples``, before their first forward pass;
 * the loss: what ``training_step`` returns, summed over the micro-batches. The Trainer's own log
   hides a NaN behind the losses before it (``logging_nan_inf_filter``);
-* the gradient norm: inside ``accelerator.clip_grad_norm_``, unscaled and before clipping. At
+* the gradient norm: before the step's clipping (``clipping.py``), unscaled. At
   ``on_pre_optimizer_step`` gradients are clipped already;
 * the learning rate: the optimizer's own (its first parameter group's) when ``step`` is called,
   whoever set it;
@@ -18,20 +18,15 @@ import contextlib
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from pilot.engines.hf.clipping import Clipping
+from pilot.engines.hf.place import DataPlace
 from pilot.engines.hf.ranks import over_ranks
-from pilot.engines.hf.rows import (
-    BatchList,
-    Rows,
-    contents_of,
-    count_tokens,
-    inner_batch_sampler,
-    record_batches,
-)
+from pilot.engines.hf.rows import Rows, contents_of, count_tokens
 from pilot.engines.hf.used_rates import UsedRates
 from pilot.memory import peak_memory_bytes
 from pilot.probe import Probe, StepFacts
@@ -47,6 +42,7 @@ class Tap:
         trainer: the Trainer; its model is where it will be trained.
         on_step: receives every record, one step late.
         source_of: the source of a row, by its id.
+        keeps_random: whether random states are noted for snapshots.
     """
 
     def __init__(
@@ -54,6 +50,8 @@ class Tap:
         trainer: Any,
         on_step: Listener,
         source_of: Callable[[int], str] = lambda row: "train",
+        *,
+        keeps_random: bool = False,
     ) -> None:
         self.trainer, self.on_step, self._source_of = trainer, on_step, source_of
         self.model: torch.nn.Module = trainer.accelerator.unwrap_model(trainer.model)
@@ -67,12 +65,13 @@ class Tap:
         self.measuring: Callable[[], contextlib.AbstractContextManager[Any]] = _as_they_come
         self.step_batches: list[Rows] = []
         self.place = "build"
-        self.num_drawn = 0
-        self.first_steps: set[int] = set()  # of an epoch
-        self._drawn = BatchList()
+        world = max(1, int(trainer.args.world_size))
+        self.data = DataPlace(world, keeps_random=keeps_random)
         self._counts = torch.zeros(3, dtype=torch.float64)
         self._contents: torch.Tensor | None = None
-        self._measured = False
+        self._clipping = Clipping(self)
+        self._told: BaseException | None = None
+        self._in_step = False
         self._scale: float | None = None
         self._late: Resource | None = None
         self._undo: list[tuple[Any, str, Any, Any]] = []
@@ -91,25 +90,31 @@ class Tap:
         """The rows of the step that is being done, in their order."""
         return tuple(row for batch in self.step_batches for row in batch)
 
-    def attach(self, loader: Any, *, skip_batches: int = 0) -> None:
+    def attach(
+        self, loader: Any, *, skip_batches: int = 0, resumed: Mapping[str, Any] | None = None
+    ) -> None:
         """Wrap the Trainer's methods; to be called when model and optimizer are prepared.
 
         Args:
             loader: the prepared training loader.
             skip_batches: batches that a resumed Trainer draws and does not train on.
+            resumed: the snapshot that it goes on from, where it is one of pilot's.
         """
         trainer = self.trainer
-        self._skip = skip_batches
-        self.num_drawn = skip_batches
-        sampler = inner_batch_sampler(loader)
-        if sampler is not None:
-            record_batches(sampler, self._drawn)
+        self.data.attach(loader, skip_batches, resumed)
         self._original_batches = trainer.get_batch_samples
         self.replace(trainer, "get_batch_samples", self._get_batch_samples)
         step = functools.partial(self._training_step, trainer.training_step)
         self.replace(trainer, "training_step", step)
-        clip = functools.partial(self._clip, trainer.accelerator.clip_grad_norm_)
-        self.replace(trainer.accelerator, "clip_grad_norm_", clip)
+        self._clipping.attach()
+        for owner, name, place in (
+            (trainer.callback_handler, "call_event", "callback"),
+            (trainer, "evaluate", "evaluation"),
+            (trainer, "_run_epoch", ""),
+        ):
+            if hasattr(owner, name):
+                call = functools.partial(self._in_place, getattr(owner, name), place)
+                self.replace(owner, name, call)
         self.place = "run"
         self._step_started = time.perf_counter()
 
@@ -130,31 +135,27 @@ class Tap:
 
     def epoch_begins(self) -> None:
         """The loader is about to draw an epoch's first batch, or goes on within a resumed one."""
-        self.num_drawn = self._skip
-        if not self._skip:  # within an epoch the random states are set after the seed is drawn
-            self.first_steps.add(self.step + 1)
+        self.data.epoch_begins(self.step)
 
     # ---- the Trainer's own calls
 
     def _get_batch_samples(self, iterator: Any, num_batches: int, *rest: Any, **more: Any) -> Any:
         self.place, self.step_batches = "collate", []
-        world = max(1, int(self.trainer.args.world_size))
         with self.watched():
             samples = self._original_batches(iterator, num_batches, *rest, **more)
         with self.measuring():
-            if self._skip:
-                self._drawn.take(self._skip * world)
-                self._skip = 0
             batches = samples[0]
-            self.num_drawn += len(batches)
-            drawn = self._drawn.take(len(batches) * world)
-            self.begin_step(batches, drawn)
+            self.begin_step(batches, self.data.take(len(batches)))
         return samples
+
+    @property
+    def failed_step(self) -> int:
+        """The step that was worked on when something was raised."""
+        return self.step + 1 if self._in_step or self.place == "collate" else self.step
 
     def failed_rows(self) -> Rows:
         """The rows that were worked on when something was raised."""
-        ahead = tuple(row for batch in list(self._drawn)[-1:] for row in batch)
-        return ahead if self.place == "collate" else self.row_ids
+        return self.data.newest() if self.place == "collate" else self.row_ids
 
     def samples_of(self, batches: Sequence[Any]) -> Any:
         """What the Trainer's ``get_batch_samples`` makes of batches: they, and their items."""
@@ -162,40 +163,31 @@ class Tap:
 
     def begin_step(self, batches: Sequence[Any], drawn: list[Rows]) -> None:
         """A step's batches are there; nothing of it has been done."""
-        self.place, self.step_batches = "training_step", drawn
+        self.place, self.step_batches, self._in_step = "training_step", drawn, True
         self._counts = count_tokens(self.trainer, batches)
         self._contents = None if drawn else contents_of(batches)
-        self._measured = False
         self.probe.start_step(batches)
 
     def _training_step(
         self, original: Any, model: Any, inputs: Any, *rest: Any, **more: Any
     ) -> Any:
         self.place = "training_step"
+        self._clipping.begin()
         with self.watched():
             loss = original(model, inputs, *rest, **more)
         with self.measuring():
-            self.probe.add_losses(loss)
+            self.probe.add_losses(_number(loss, self.probe.device))
         return loss
 
-    def _clip(
-        self, original: Any, parameters: Any, max_norm: float, *rest: Any, **more: Any
-    ) -> Any:
-        self.place = "optimizer"
-        accelerator = self.trainer.accelerator
-        if accelerator.scaler is not None:  # once: torch refuses to unscale twice
-            accelerator.unscale_gradients()
-            accelerator.unscale_gradients = _nothing
-        try:
-            with self.measuring():
-                self._measure()
-            norm = original(parameters, max_norm, *rest, **more)
-        finally:
-            accelerator.__dict__.pop("unscale_gradients", None)
-        with self.measuring():
-            if 0.0 < float(max_norm) < float("inf"):
-                self.probe.clipped(float(max_norm))
-        return norm
+    def _in_place(self, original: Any, place: str, *args: Any, **more: Any) -> Any:
+        """A call of the Trainer in which the user's code may raise."""
+        before = self.place
+        self.place = place or before
+        with self.watched():
+            result = original(*args, **more)
+        if self.place == place:
+            self.place = before
+        return result
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -203,20 +195,17 @@ class Tap:
         try:
             yield
         except BaseException as error:
-            self.on_error(error)
+            if error is not self._told:  # the innermost place is the right one
+                self._told = error
+                self.on_error(error)
             raise
-
-    def _measure(self) -> None:
-        if not self._measured:
-            self.probe.grads_ready()
-            self._measured = True
 
     # ---- events, in the order of a step
 
     def before_optimizer(self) -> None:
         """Gradients are clipped, the optimizer is about to step: what rate does it use?"""
         self.place = "optimizer"
-        self._measure()  # a loop that clips by itself, or not at all
+        self._clipping.measure()  # a loop that clips by itself, or not at all
         self.rates.begin(self.optimizer, self.forced_rate)
         scaler = self.trainer.accelerator.scaler
         self._scale = float(scaler.get_scale()) if scaler is not None else None
@@ -245,7 +234,7 @@ class Tap:
             counts=self._counts,
             contents=self._contents,
         )
-        self.step += 1
+        self.step, self._in_step = self.step + 1, False
         self._note_time()
 
     def flush(self) -> None:
@@ -280,5 +269,13 @@ def _as_they_come() -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext()
 
 
-def _nothing(*args: Any, **more: Any) -> None:
-    """In the place of a call that has been made already."""
+def _number(loss: Any, device: torch.device) -> torch.Tensor:
+    """What a ``training_step`` returned as a number; the Trainer itself refuses what is none."""
+    if isinstance(loss, torch.Tensor):
+        return loss
+    value = float(loss) if isinstance(loss, (int, float)) else float("nan")
+    return torch.tensor(value, dtype=torch.float64, device=device)
+
+
+def _nothing(error: BaseException) -> None:
+    """Nobody asked to be told."""

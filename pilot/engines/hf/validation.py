@@ -107,7 +107,8 @@ def evaluate_rows(
     model.eval()
     for row, example in _examples(loader, limit, data_seed):
         with guard(f"validation ({name})", step=step, row_ids=(row,)), torch.no_grad():
-            batch = trainer._prepare_inputs(loader.collate_fn([example]))
+            batch = loader.collate_fn([example] * _copies(trainer))
+            batch = batch if _generates(trainer) else trainer._prepare_inputs(batch)
             count = _count(trainer, batch)
             loss = trainer.prediction_step(model, batch, prediction_loss_only=True)[0]
             if loss is None:
@@ -146,7 +147,24 @@ def _examples(loader: Any, limit: int | None, data_seed: int) -> Iterable[tuple[
     return ((row, dataset[row]) for row in rows)
 
 
-def _count(trainer: Any, batch: Mapping[str, Any]) -> int:
-    """Supervised tokens; a row without labels is one unit."""
+def _count(trainer: Any, batch: Any) -> int:
+    """Units of a row's loss: its supervised tokens where the loss is their mean, else the row.
+
+    Only labels say that: the loss of a pair is no mean over the tokens of its completions.
+    """
+    if not isinstance(batch, Mapping) or not {"labels", "shift_labels"} & set(batch):
+        return 1
     found = supervised(trainer, batch)
     return 1 if found is None else int(found)
+
+
+def _generates(trainer: Any) -> bool:
+    """Whether the Trainer makes its own batches out of prompts, each in several versions."""
+    return hasattr(trainer, "num_generations")
+
+
+def _copies(trainer: Any) -> int:
+    """How often a row is in its batch: as often as the Trainer compares versions of it."""
+    if not _generates(trainer):
+        return 1
+    return int(getattr(trainer, "num_generations_eval", None) or trainer.num_generations)
