@@ -9,21 +9,18 @@ from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from pilot.arms.keys import RECIPE
-from pilot.arms.specs import ADDED, node_at
 from pilot.cli.arms import Baseline, check_arms
 from pilot.cli.ask import CHOICES, GROUP, Answer, Question, ask, give_to_hydra
+from pilot.cli.composition import Composition, compose_all, try_compose
 from pilot.cli.keys import check_keys, for_hydra
 from pilot.cli.overrides import Sorted, sort_overrides
 from pilot.cli.resume_from import start_from
 from pilot.cli.search import hydra_session, use_user_dirs
 from pilot.cli.settings import check_recipe, check_tree, known_settings
-from pilot.cli.sweeps import Listed, add_override
+from pilot.cli.sweeps import Listed
 from pilot.cli.trainer import (
     SETTINGS,
     baseline_mistakes,
@@ -43,7 +40,6 @@ from pilot.recipe import find_module, find_recipe_file
 
 # Stands for the recipe when none could be chosen, so that the other values are checked too.
 _NO_RECIPE = "+recipe={name: none, module: none}"
-_COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +55,6 @@ class Composed:
     module_path: Path
     notes: tuple[str, ...]
     words: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Composition:
-    """What Hydra makes of the overrides; ``tree`` is None when it does not compose or resolve."""
-
-    overrides: list[str]
-    unresolved: dict[str, Any]
-    tree: dict[str, Any] | None
-    mistakes: list[Mistake]
 
 
 def compose(
@@ -116,7 +102,7 @@ def compose(
 class _Pass:
     """One composition of the command line, and what is wrong with it so far."""
 
-    made: _Composition
+    made: Composition
     listed: Sequence[Listed]
     settings: Sequence[str]
     module: Path | None
@@ -130,7 +116,7 @@ class _Pass:
 
 def _base(parts: Sorted, choices: Sequence[str]) -> DictConfig:
     """The configuration of the choices alone."""
-    base, failed = _try_compose(choices)
+    base, failed = try_compose(choices)
     if base is None:
         raise ConfigError([*parts.mistakes, *failed])
     return base
@@ -143,7 +129,7 @@ def _pass(parts: Sorted, start: Path, base: DictConfig, choices: list[str]) -> _
         own = SETTINGS if trainer_target(base, parts.values) else known_settings(module)
         settings = [*own, "resume_from"]
     overrides, listed, wrong_keys = _checked(parts, base, settings, choices)
-    made = _compose_all(overrides, listed)
+    made = compose_all(overrides, listed)
     step, wrong_start = start_from(made.tree, made.unresolved, start)
     made = replace(made, overrides=[*made.overrides, *step])
     mistakes = [*parts.mistakes, *wrong_module, *wrong_keys, *made.mistakes, *wrong_start]
@@ -206,7 +192,7 @@ def names_trainer(given: Sequence[str], start: Path, config_dir: Path | None = N
     use_user_dirs(start, config_dir)
     with hydra_session():
         parts = sort_overrides(given, _groups())
-        base, _ = _try_compose(_choices(parts))
+        base, _ = try_compose(_choices(parts))
         return base is not None and bool(trainer_target(base, parts.values))
 
 
@@ -227,19 +213,6 @@ def _choices(parts: Sorted) -> list[str]:
     if parts.recipe is None:
         chosen.append(_NO_RECIPE)
     return [*chosen, *(str(override.input_line) for override in parts.hydra)]
-
-
-def _try_compose(overrides: Sequence[str]) -> tuple[DictConfig | None, list[Mistake]]:
-    try:
-        return hydra_compose("config", list(overrides)), []
-    except _COMPOSE_ERRORS as error:
-        cause = error.__cause__ or error
-        names_file = str(cause).partition("\n")[0] in str(error)  # "In 'arms/mine': ..."
-        text = " ".join(str(error if names_file else cause).split())
-        rule = f"the configuration must compose: {text}"
-        remedy = "mend the file or override named there"
-        key = str(getattr(cause, "full_key", None) or "conf")
-        return None, [Mistake(key=key, value=" ".join(overrides), rule=rule, remedy=remedy)]
 
 
 def _module(base: DictConfig, parts: Sorted, start: Path) -> tuple[Path | None, list[Mistake]]:
@@ -271,47 +244,6 @@ def _checked(
     good, more = check_keys(lists, plain, settings, has_recipe)
     listed = [item for item in parts.listed if item.override in good]
     return [*choices, *for_hydra(values, plain)], listed, [*wrong, *more]
-
-
-def _compose_all(overrides: list[str], listed: Sequence[Listed]) -> _Composition:
-    cfg, failed = _try_compose(overrides)
-    if cfg is None:
-        return _Composition(overrides=overrides, unresolved={}, tree=None, mistakes=failed)
-    missing: list[Mistake] = []
-    if listed:
-        overrides, missing = _with_lists(cfg, overrides, listed)
-    tree: Any = None
-    try:
-        missing += [
-            Mistake(key=key, value="???", rule="must be given", remedy=f"add {key}=...")
-            for key in sorted(OmegaConf.missing_keys(cfg))
-        ]
-        tree = OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException as error:
-        key = str(getattr(error, "full_key", "") or "conf")
-        rule = f"must resolve: {str(error).splitlines()[0]}"
-        missing.append(Mistake(key=key, value="", rule=rule, remedy="name a key that exists"))
-    unresolved: Any = OmegaConf.to_container(cfg, resolve=False)
-    return _Composition(overrides=overrides, unresolved=unresolved, tree=tree, mistakes=missing)
-
-
-def _with_lists(
-    cfg: DictConfig, overrides: list[str], listed: Sequence[Listed]
-) -> tuple[list[str], list[Mistake]]:
-    """Append what is listed to ``arms.add``, in ``cfg`` and in the overrides."""
-    plain: Any = OmegaConf.to_container(cfg, resolve=False)
-    added = node_at(plain, ADDED)
-    if not isinstance(added, list):
-        return overrides, []  # the schema says so
-    changes = [*added, *(change for item in listed for change in item.changes)]
-    try:
-        text = add_override(changes)
-    except ValueError:
-        rule = "must be writable in Hydra's grammar together with the lists of -m"
-        remedy = "use plain keys, without quotes"
-        return overrides, [Mistake(key=ADDED, value=str(added), rule=rule, remedy=remedy)]
-    cfg.arms.add = changes
-    return [*overrides, text], []
 
 
 def _judge(

@@ -78,11 +78,13 @@ def test_a_ruinous_rate_is_no_go(tmp_path: Path, run_pilot: RunPilot) -> None:
 
 
 @pytest.mark.slow
-def test_a_configuration_of_another_run_is_refused(tmp_path: Path, run_pilot: RunPilot) -> None:
-    root = make_script_dir(tmp_path / "u", 1e-2, configured=2e-2)
+def test_a_value_of_the_recipe_replaces_the_trainers(tmp_path: Path, run_pilot: RunPilot) -> None:
+    root = make_script_dir(tmp_path / "u", 1e-2, configured=5e-3)
     done = run_pilot("+recipe=mine", cwd=root)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "optim.learning_rate is 0.02, the Trainer's learning_rate is 0.01" in done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = "optim.learning_rate=0.005 replaces the Trainer's 0.01"
+    assert said in " ".join(done.stdout.split())
+    assert load_arm(root / "out/arms/baseline").steps[3].learning_rate == pytest.approx(5e-3)
 
 
 @pytest.mark.slow
