@@ -178,11 +178,12 @@ class NativeEngine:
             self.model.train()
             total = StepLoss(self.recipe, [max(1, count) for count in made.counts])
             with autocast(self.config.precision, self.device):
-                loss, _ = total.part(self.model, made.batches[0], len(rows))
+                loss, recorded = total.part(self.model, made.batches[0], len(rows))
             if loss is not None:
                 loss.backward()  # type: ignore[no-untyped-call]
             self._zero_grad()
-        return float(loss.detach()) if loss is not None else float("nan")
+        units = 1 if total.is_mean else max(1, total.num_supervised)
+        return float(recorded.detach().sum()) / units
 
     def flush(self) -> None:
         """Hand out the record of the last step, if it has not been yet."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from pilot.engines.recorder import Recorder
 from pilot.folder import ArmFolder
-from pilot.records import Resource, StepRecord
+from pilot.jsonl import read_jsonl
+from pilot.records import Evidence, Resource, StepRecord
 from tests.factory_parts import make_step
 
 
@@ -50,3 +52,25 @@ def test_before_the_first_record_the_last_step_is_the_start(folder: ArmFolder) -
     recorder = Recorder(folder, 1, start_step=500)
     recorder.close()
     assert recorder.last_step == 500
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_resumed_stream_is_compared_with_what_was_done(folder: ArmFolder, same: bool) -> None:
+    """Steps behind the state were done by the killed attempt: their rows have a hash."""
+
+    def streamed(step: int, row_hash: str) -> StepRecord:
+        return dataclasses.replace(make_step(step), row_ids=(), row_hash=row_hash)
+
+    recorder = Recorder(folder, 2)
+    recorder.go_on(4, [streamed(step, f"h{step}") for step in range(1, 7)])
+    play(recorder, *(streamed(step, f"h{step}" if same else "other") for step in (5, 6)))
+    (found,) = read_jsonl(folder.evidence, Evidence)
+    assert (found.experiment, found.step) == ("resumed_stream", 5)
+    assert found.values == {"same_rows": same}
+
+
+def test_rows_with_ids_need_no_comparison(folder: ArmFolder) -> None:
+    recorder = Recorder(folder, 2)
+    recorder.go_on(4, [make_step(step) for step in range(1, 7)])
+    play(recorder, make_step(5))
+    assert list(read_jsonl(folder.evidence, Evidence)) == []
