@@ -226,13 +226,14 @@ class TransformersEngine:
 
     def try_rows(self, row_ids: Sequence[int]) -> float:
         """Forward and backward on one micro-batch, no step; the run is left as it was."""
-        state = seeds.random_state()
+        state, rollout = seeds.random_state(), states.rollout(self.trainer)
         buffers = {name: b.detach().clone() for name, b in self.model.named_buffers()}
         with guard("longest sample", step=self.step + 1, row_ids=row_ids):
             rows = [tuple(int(row) for row in row_ids)]
             loss = train_rows(self.tap, self._loader, rows, is_try=True)
         for name, buffer in self.model.named_buffers():
             buffer.copy_(buffers[name])
+        states.set_rollout(self.trainer, rollout)
         seeds.set_random_state(state)
         return loss
 
@@ -272,6 +273,8 @@ class TransformersEngine:
         rows = tuple(int(row) for row in row_ids)
         size = self.trainer.args.per_device_train_batch_size
         batches = [rows[i : i + size] for i in range(0, len(rows), size)]
+        if rows == self.rows_of(self.step + 1):  # as the loader divides them
+            batches = self.batches[self.step + 1]
         rate = float(self.optimizer.param_groups[0].get("initial_lr", 0.0))
         self.tap.forced_rate = rate  # a warm-up's first step would not move
         train_rows(self.tap, self._loader, batches)
