@@ -188,10 +188,6 @@ def _contradictions(config: Config) -> list[Mistake]:
 def _engine_mistakes(config: Config) -> list[Mistake]:
     """``engine`` and ``recipe.trainer`` belong together."""
     engine, target = config.engine.name, config.recipe.get("trainer")
-    if engine == "native" and config.full_run.schedule == "trainer":
-        rule = "takes the rates of a Trainer's own scheduler: only with engine=transformers"
-        remedy = "use constant, linear, cosine or wsd"
-        return [Mistake(key="full_run.schedule", value="trainer", rule=rule, remedy=remedy)]
     if (engine == "transformers") == bool(target):
         return _trainer_start(config) if target else []
     rule = "names the callable that builds the Trainer of engine=transformers, and of no other"

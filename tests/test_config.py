@@ -175,18 +175,6 @@ def test_conf_inside_the_package_comes_first(
     assert conf_dir() == package / "conf"
 
 
-def test_the_trainers_own_schedule_needs_a_trainer() -> None:
-    tree = config_tree(full_run={"schedule": "trainer"})
-    mistakes, _ = find_mistakes(tree)
-    assert [m.key for m in mistakes] == ["full_run.schedule"]
-    tree = config_tree(
-        full_run={"schedule": "trainer"},
-        engine={"name": "transformers"},
-        recipe={"trainer": "t.py"},
-    )
-    assert find_mistakes(tree)[0] == []
-
-
 def test_a_trainer_starts_late_only_from_a_checkpoint() -> None:
     recipe = {"trainer": "train.py:build_trainer"}
     sections: dict[str, Any] = {

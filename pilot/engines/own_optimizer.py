@@ -21,6 +21,7 @@ from pilot.engines.guard import ContractError
 from pilot.engines.optimizer import build_optimizer
 from pilot.errors import ConfigError, Mistake
 from pilot.own_rates import OwnRates, plain_options
+from pilot.schedule import TRAINER
 
 _SAME = 1e-9  # relative: two ways to write one float
 _COMPARED_STEPS = 20_000  # of a scheduler at two rates
@@ -93,7 +94,19 @@ def make_scheduler(recipe: Any, optimizer: torch.optim.Optimizer, num_steps: int
 
 
 def choice_mistakes(recipe: Any, config: Config) -> list[Mistake]:
-    """Exactly one of the ``optim`` section and the recipe says what the optimizer is."""
+    """Exactly one of configuration and recipe says what optimizer and schedule are."""
+    return [*_schedule_choice(recipe, config), *_optimizer_choice(recipe, config)]
+
+
+def _schedule_choice(recipe: Any, config: Config) -> list[Mistake]:
+    if config.full_run.schedule != TRAINER or has_own_scheduler(recipe):
+        return []
+    rule = "takes the rates of the run's own scheduler, and the recipe has no build_scheduler"
+    remedy = "define build_scheduler(optimizer, num_steps), or use constant, linear, cosine or wsd"
+    return [Mistake(key="full_run.schedule", value=TRAINER, rule=rule, remedy=remedy)]
+
+
+def _optimizer_choice(recipe: Any, config: Config) -> list[Mistake]:
     target, own = config.optim.target, has_own_optimizer(recipe)
     if (target is None) == own:
         return []

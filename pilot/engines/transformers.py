@@ -261,12 +261,15 @@ class TransformersEngine:
 
     def try_rows(self, row_ids: Sequence[int]) -> float:
         """Forward and backward on one micro-batch, no step; the run is left as it was."""
+        rollout = states.rollout(self.trainer)
         with (
             left_as_it_was(self.model),
             guard("longest sample", step=self.step + 1, row_ids=row_ids),
         ):
             rows = [tuple(int(row) for row in row_ids)]
-            return train_rows(self.tap, self._loader, rows, is_try=True)
+            loss = train_rows(self.tap, self._loader, rows, is_try=True)
+        states.set_rollout(self.trainer, rollout)
+        return loss
 
     def request_validation(self, at: str) -> list[ValidationRecord]:
         """Evaluate all validation sets now, without moving the run's random state."""
@@ -317,6 +320,8 @@ class TransformersEngine:
         rows = tuple(int(row) for row in row_ids)
         size = self.trainer.args.per_device_train_batch_size
         batches = [rows[i : i + size] for i in range(0, len(rows), size)]
+        if rows == self.rows_of(self.step + 1):  # as the loader divides them
+            batches = self.batches[self.step + 1]
         rate = float(self.optimizer.param_groups[0].get("initial_lr", 0.0))
         rate *= (self.tap.rates.scales or (1.0,))[0]
         self.tap.forced_rate = rate  # a warm-up's first step would not move

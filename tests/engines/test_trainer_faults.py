@@ -56,6 +56,19 @@ def test_the_true_loss_where_the_log_is_a_mean(tmp_path: Path) -> None:
     assert seldom == every
 
 
+def test_the_loss_is_the_trainers_with_smoothed_labels(tmp_path: Path) -> None:
+    settings = {"label_smoothing_factor": 0.2, "gradient_accumulation_steps": 3}
+    plain = make_trainer(tmp_path, max_steps=4, **settings)
+    plain.train()
+    logs = [log for log in plain.state.log_history if "loss" in log]
+    records = run_steps(attach(make_trainer(tmp_path, max_steps=4, **settings)), 4)
+    assert [r.loss for r in records] == pytest.approx([log["loss"] for log in logs], rel=1e-6)
+    assert [r.grad_norm for r in records] == [log["grad_norm"] for log in logs]
+    unsmoothed = run_steps(attach(make_trainer(tmp_path, gradient_accumulation_steps=3)), 4)
+    counts = [r.num_supervised_tokens for r in records]
+    assert counts == [r.num_supervised_tokens for r in unsmoothed]
+
+
 def test_rows_without_a_label(tmp_path: Path) -> None:
     assert not any(r.finite_loss for r in records_of("all_masked", tmp_path))
     records = records_of("most_masked", tmp_path, 8)

@@ -6,10 +6,12 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pilot.engines.hf.rows import count_tokens
 from pilot.engines.state import copy_state
+from pilot.experiments import determinism, longest_sample
 from tests import tiny_llama
 from tests.engines.trainers import attach, run_steps
 from tests.engines.trl_trainers import make_trl
@@ -20,7 +22,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "dpo": ("dpo", {"dropout": 0.2, "gradient_accumulation_steps": 3}),
     "kto": ("kto", {"dropout": 0.2}),
     "reward": ("reward", {"gradient_accumulation_steps": 3}),
+    "dpo_moving_reference": ("dpo", {"sync_ref_model": True, "ref_model_sync_steps": 2}),
     "grpo": ("grpo", {"dropout": 0.2, "gradient_accumulation_steps": 2}),
+    "grpo_seldom_generated": ("grpo", {"steps_per_generation": 4}),
 }
 
 
@@ -49,7 +53,11 @@ def test_a_watched_run_is_the_unwatched_one_and_goes_on_from_a_state(
         if engine.step == KEPT:
             states.append(copy_state(engine.snapshot()))
 
-    records = run_steps(engine, STEPS, after=look)
+    def before() -> None:
+        longest_sample.measure(engine, np.arange(36), 4)
+        assert determinism.measure(engine, engine.rows_of(1)).values["relative_spread"] == 0.0
+
+    records = run_steps(engine, STEPS, before=before, after=look)
     assert [(r.grad_norm, r.learning_rate) for r in records] == [
         (log["grad_norm"], log["learning_rate"]) for log in logs
     ]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 
 from pilot.engines.hf.rows import Rows
 from pilot.engines.hf.tap import Tap
@@ -24,7 +25,10 @@ def train_rows(tap: Tap, loader: Any, batches: Sequence[Rows], *, is_try: bool =
     trainer = tap.trainer
     dataset, collate = loader.dataset, loader.collate_fn
     tap.place = "collate"
-    made = [trainer._prepare_inputs(collate([dataset[i] for i in rows])) for rows in batches]
+    # As a prepared loader gives them; `training_step` prepares them further, in the Trainer's way.
+    made = [
+        send_to_device(collate([dataset[i] for i in rows]), trainer.args.device) for rows in batches
+    ]
     samples, num_items = tap.samples_of(made)
     if not is_try:
         if tap.step + 1 in tap.data.first_steps:  # an epoch: its loader draws a base seed

@@ -18,11 +18,34 @@ from pilot.engines import seeds
 from pilot.engines.hf.tap import Tap
 from pilot.engines.state import copy_state, load_model_state, model_state
 
+# What a Trainer that makes its own batches keeps between steps: prompts are answered once for
+# several of them.
+_ROLLOUT = ("_step", "_buffered_inputs")
+
+
+def rollout(trainer: Any) -> dict[str, Any]:
+    """Where a Trainer that generates is in its generated batches; empty for any other."""
+    if not hasattr(trainer, "num_generations"):
+        return {}
+    return {name: getattr(trainer, name) for name in _ROLLOUT if hasattr(trainer, name)}
+
+
+def set_rollout(trainer: Any, state: Mapping[str, Any]) -> None:
+    """Put back what ``rollout`` returned."""
+    for name, value in state.items():
+        setattr(trainer, name, value)
+
+
+def _moving_reference(trainer: Any) -> Any:
+    """The reference model of a Trainer that moves it after the trained one; else None."""
+    moves = getattr(trainer.args, "sync_ref_model", False)
+    return getattr(trainer, "ref_model", None) if moves else None
+
 
 def take(tap: Tap) -> dict[str, Any]:
     """Everything that the next steps depend on; tensors are not copied."""
     trainer = tap.trainer
-    scaler = trainer.accelerator.scaler
+    scaler, reference = trainer.accelerator.scaler, _moving_reference(trainer)
     return {
         "step": tap.step,
         **model_state(tap.model),
@@ -35,6 +58,8 @@ def take(tap: Tap) -> dict[str, Any]:
             {**dataclasses.asdict(trainer.state), "global_step": tap.step}, default=str
         ),
         **tap.data.state(),
+        "rollout": rollout(trainer),
+        "reference": reference.state_dict() if reference is not None else {},
     }
 
 
@@ -48,8 +73,12 @@ def put(tap: Tap, state: Mapping[str, Any]) -> None:
 
 
 def load_optimizer(tap: Tap, state: Mapping[str, Any]) -> None:
-    """Optimizer, schedule and loss scaler."""
+    """Optimizer, schedule, loss scaler, and what some Trainers keep beside them."""
     trainer = tap.trainer
+    set_rollout(trainer, copy_state(state.get("rollout", {})))
+    reference = _moving_reference(trainer)
+    if reference is not None and state.get("reference"):
+        reference.load_state_dict(state["reference"])
     # The optimizer keeps what it is given: without a copy, training would change the snapshot.
     tap.optimizer.load_state_dict(copy_state(state["optimizer"]))
     trainer.lr_scheduler.load_state_dict(copy_state(state["scheduler"]))
