@@ -43,7 +43,8 @@ class Plan:
     last of them. ``final_validation`` names the validation that the gates compare with ``before``.
     ``extension_steps`` are those by which an undecided event may extend the baseline.
     ``num_arm_steps`` are the steps that all planned arms may take, cool-downs included, without the
-    baseline's; ``num_parallel`` arms run at a time, ``num_threads`` each (None: torch's choice).
+    baseline's; ``num_parallel`` arms run at a time, each of ``num_processes`` processes with
+    ``num_threads`` (None: torch's choice).
     """
 
     recipe: str
@@ -70,6 +71,7 @@ class Plan:
     not_measured: tuple[str, ...]
     warnings: tuple[str, ...]
     extension_steps: int = 0
+    num_processes: int = 1
 
     @property
     def num_arms(self) -> int:
@@ -131,7 +133,7 @@ def make_plan(
         final_validation=COOLDOWN_END if cooldown else RUN_END,
         checkpoints=_checkpoints(config, survey, schedule, start, stop),
         checkpoint_bytes=int(survey.get("checkpoint_bytes") or 0),
-        rows_per_step=config.batch.micro_batch_size * config.batch.grad_accum_steps,
+        rows_per_step=config.rows_per_step,
         num_rows_needed=rows_needed(config, num_steps),
         arms=arms,
         num_arm_steps=count_steps(arms),
@@ -142,6 +144,7 @@ def make_plan(
         not_measured=not_measured(config, survey),
         warnings=(*warnings, *plan_warnings(config, survey, start, arms)),
         extension_steps=min(config.pilot.max_extension_steps, schedule.schedule_steps - stop),
+        num_processes=config.launcher.num_processes,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pilot.arms.price import PlannedArm
 from pilot.config import Config
+from pilot.engines import MAX_WORLD_SIZE
 
 # Objectives whose loss the gate `progress` judges.
 _JUDGED = ("lm", "regression")
@@ -36,7 +37,7 @@ def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
     """What no experiment of this pilot can tell, one line each."""
     missing = [
         "invariance and resume experiments are not part of this version",
-        f"world sizes above 1: engine={config.engine.name} runs one process",
+        _world_sizes(config),
         "alignment and masking of labels, overlap of train and validation data, level of the loss: "
         "no experiment checks them in this version",
     ]
@@ -44,3 +45,14 @@ def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
         missing.append(f"expected time: {survey['failure']}")
     missing.extend(f"check {name}: skipped by checks.skip" for name in config.checks.skip)
     return tuple(missing)
+
+
+def _world_sizes(config: Config) -> str:
+    num = config.launcher.num_processes
+    if MAX_WORLD_SIZE[config.engine.name] == 1:
+        return f"world sizes above 1: engine={config.engine.name} runs one process"
+    runs = "one process" if num == 1 else f"{num} processes"
+    return (
+        f"world sizes other than {num}: the pilot trains in {runs} (launcher.num_processes), and "
+        "cannot know in how many the full run does"
+    )

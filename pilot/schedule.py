@@ -63,8 +63,8 @@ def full_schedule(config: Config, num_train_rows: int) -> Schedule:
     run = config.full_run
     steps = run.schedule_steps
     if steps is None:
-        rows_per_step = config.batch.micro_batch_size * config.batch.grad_accum_steps
-        steps = max(1, math.ceil(float(run.epochs or 1.0) * num_train_rows / rows_per_step))
+        passes = float(run.epochs or 1.0)
+        steps = max(1, math.ceil(passes * num_train_rows / config.rows_per_step))
     warmup = run.warmup_steps
     if warmup is None:
         warmup = math.ceil((run.warmup_frac or 0.0) * steps)

@@ -121,13 +121,13 @@ def reference_only(arms: Sequence[PlannedArm]) -> tuple[PlannedArm, ...]:
 def rows_needed(config: Config, num_steps: int) -> int:
     """Rows that the hungriest arm draws in ``num_steps`` steps."""
     batch = config.batch
-    widths = [batch.micro_batch_size * batch.grad_accum_steps]
+    widths = [batch.micro_batch_size * batch.grad_accum_steps]  # of each process
     for spec in arm_specs(config):
         if spec.variable == "batch.micro_batch_size":
             widths.append(int(spec.value) * batch.grad_accum_steps)
         elif spec.variable == "batch.grad_accum_steps":
             widths.append(batch.micro_batch_size * int(spec.value))
-    return num_steps * max(widths)
+    return num_steps * max(widths) * config.launcher.num_processes
 
 
 def count_steps(arms: Sequence[PlannedArm]) -> int:

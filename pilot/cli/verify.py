@@ -57,4 +57,5 @@ def _fingerprint(overrides: Sequence[str], config_dir: Path | None) -> dict[str,
         seed=tree["pilot"]["seed"],
     )
     files = [] if tree["recipe"].get("trainer") else handle.input_files()
-    return make_fingerprint(tree, handle.module_path, files, world_size=1)
+    world_size = int(tree["launcher"]["num_processes"])
+    return make_fingerprint(tree, handle.module_path, files, world_size=world_size)

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 
 from pilot.config import Config
-from pilot.engines import seeds
+from pilot.engines import MAX_WORLD_SIZE, seeds
 from pilot.engines.base import Capabilities, Observer, Program, StepRequest
 from pilot.engines.guard import guard
 from pilot.engines.hf import state as states
 from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.driver import Driver, LoopEnd
 from pilot.engines.hf.failure import failure_of
+from pilot.engines.hf.ranks import in_order, num_ranks, share_of
 from pilot.engines.hf.rows import Rows, length_of
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import expected_secs, validate_all
@@ -37,10 +38,12 @@ class TransformersEngine:
     Args:
         trainer: a Trainer that has not been trained.
         config: the validated configuration of this arm.
-        planned: the micro-batches of the first steps, step by step, as far as they are known.
+        planned: the micro-batches of the first steps, step by step, as far as they are known; of
+            several processes, this one's.
         first_step: the step (of the full run's count) that the loop begins with.
         observer: receives the events.
         attempt: the number of this attempt, written into validation records.
+        planned_rows: the rows of the same steps, of all processes; None: this one is alone.
     """
 
     capabilities = Capabilities(
@@ -49,7 +52,7 @@ class TransformersEngine:
         can_branch=True,
         reports_row_ids=True,
         reports_pre_clip_norm=True,
-        max_world_size=None,
+        max_world_size=MAX_WORLD_SIZE["transformers"],
     )
 
     def __init__(
@@ -61,10 +64,13 @@ class TransformersEngine:
         first_step: int,
         observer: Observer,
         attempt: int = 1,
+        planned_rows: Sequence[Rows] | None = None,
     ) -> None:
         self.trainer, self.config, self.observer, self.attempt = trainer, config, observer, attempt
         self.first_step = first_step
         self.batches = {first_step + i: rows for i, rows in enumerate(planned)}
+        rows_of = planned_rows if planned_rows is not None else [in_order([b]) for b in planned]
+        self._rows = {first_step + i: rows for i, rows in enumerate(rows_of)}
         self.tap = Tap(trainer, observer.on_step)
         self.built_dtypes = sorted({str(p.dtype)[6:] for p in self.tap.model.parameters()})
         self._pending: Mapping[str, Any] | None = None
@@ -105,7 +111,7 @@ class TransformersEngine:
 
     def rows_of(self, step: int) -> tuple[int, ...]:
         """The row ids of ``step``, planned or drawn; empty where they are not known."""
-        return tuple(row for batch in self.batches.get(step, ()) for row in batch)
+        return self._rows.get(step, ())
 
     # ---- the loop
 
@@ -152,7 +158,10 @@ class TransformersEngine:
 
     def step_ends(self) -> bool:
         """After a step of the loop; True: the loop has to stop."""
-        self.batches[self.step] = list(self.tap.step_batches)
+        drawn = list(self.tap.step_batches)
+        if drawn != self.batches.get(self.step):  # another order than planned, or one behind it
+            self.batches[self.step] = drawn
+            self._rows[self.step] = in_order([drawn]) if num_ranks() == 1 else ()
         for param, grad in self._kept.items():
             param.grad = grad
         done = self._advance()
@@ -255,7 +264,8 @@ class TransformersEngine:
         self.restore(state)
         rows = tuple(int(row) for row in row_ids)
         size = self.trainer.args.per_device_train_batch_size
-        batches = [rows[i : i + size] for i in range(0, len(rows), size)]
+        known = [step for step, planned in self._rows.items() if planned == rows]
+        batches = self.batches[known[0]] if known else share_of(rows, size)
         rate = float(self.optimizer.param_groups[0].get("initial_lr", 0.0))
         self.tap.forced_rate = rate  # a warm-up's first step would not move
         train_rows(self.tap, self._loader, batches)

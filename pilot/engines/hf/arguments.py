@@ -65,17 +65,17 @@ def tree_of(trainer: Any, name: str, max_steps: int) -> dict[str, Any]:
             "weight_decay": float(args.weight_decay),
         },
         "batch": {
-            "micro_batch_size": int(args.train_batch_size) * max(1, int(args.world_size)),
+            "micro_batch_size": int(args.train_batch_size),
             "grad_accum_steps": int(args.gradient_accumulation_steps),
         },
-        "precision": next((p for p in ("bf16", "fp16") if getattr(args, p)), "fp32"),
+        "precision": precision_of(args),
         "engine": {"name": "transformers"},
         "pilot": {"seed": int(args.seed), "data": "prefix", "min_peak_steps": max_steps},
         "arms": {"learning_rate_scales": [], "max_grad_norm": None, "num_replicas": 0},
         "gates": {gate: {} for gate in Gates.model_fields if gate not in ("strict", "waive")},
         "checks": {},
         "tracking": {},
-        "launcher": {},
+        "launcher": {"num_processes": max(1, int(args.world_size))},
         "out_dir": "out",
     }
 
@@ -97,7 +97,7 @@ def disagreements(
         wanted, theirs = changes_of(config)[name], own.get(name, getattr(trainer.args, name))
         if not _equal(wanted, theirs):
             lines.append(f"{key} is {wanted}, the Trainer's {name} is {theirs}")
-    precision = next((p for p in ("bf16", "fp16") if getattr(trainer.args, p)), "fp32")
+    precision = precision_of(trainer.args)
     if config.precision != precision:
         lines.append(f"precision is {config.precision}, the Trainer's is {precision}")
     schedule = full_schedule(config, num_rows)
@@ -114,6 +114,16 @@ def disagreements(
             )
             break
     return lines
+
+
+def precision_of(args: Any) -> str:
+    """The precision that a Trainer computes in.
+
+    By ``bf16`` and ``fp16``, or by the variable ``ACCELERATE_MIXED_PRECISION``, which its arguments
+    read where neither is set.
+    """
+    mixed = str(getattr(args, "mixed_precision", "no") or "no")
+    return "fp32" if mixed == "no" else mixed
 
 
 def planned_rates(trainer: Any, max_steps: int) -> Sequence[float]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pilot.engines.hf import sharded
 from pilot.errors import ConfigError, MissingExtra, Mistake
 from pilot.mistakes import nearest
 from pilot.recipe import load_module
@@ -135,6 +136,7 @@ def _changed_arguments(
             setattr(self, name, value)
         if "seed" in changes and getattr(self, "data_seed", None) is None:
             self.data_seed = own["seed"]  # the order of the rows stays the user's
+        sharded.refuse(sharded.of_arguments(self))
         original(self)
         for name, value in _known(self, _QUIET).items():
             own[name] = getattr(self, name)

@@ -15,21 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from pilot.engines import seeds
+from pilot.engines.hf.ranks import num_ranks, own_rank
 from pilot.engines.hf.tap import Tap
 from pilot.engines.state import copy_state, load_model_state, model_state
+from pilot.engines.team import team
+from pilot.errors import PilotError
 
 
 def take(tap: Tap) -> dict[str, Any]:
     """Everything that the next steps depend on; tensors are not copied."""
     trainer = tap.trainer
-    scaler = trainer.accelerator.scaler
+    scaler, random, together = trainer.accelerator.scaler, seeds.random_state(), team()
     return {
         "step": tap.step,
         **model_state(tap.model),
         "optimizer": tap.optimizer.state_dict(),
         "scheduler": trainer.lr_scheduler.state_dict(),
         "scaler": scaler.state_dict() if scaler is not None else {},
-        "random": seeds.random_state(),
+        "random": random,
+        "random_of": together.gather(random) if together is not None else [],
         "probe": tap.probe.state_dict(),
         "trainer_state": json.dumps(dataclasses.asdict(trainer.state), default=str),
         "num_drawn": tap.num_drawn,
@@ -42,7 +46,15 @@ def put(tap: Tap, state: Mapping[str, Any]) -> None:
     load_optimizer(tap, state)
     tap.step = int(state["step"])
     tap.probe.load_state_dict(state["probe"])
-    seeds.set_random_state(state["random"])
+    _set_random(state)
+
+
+def _set_random(state: Mapping[str, Any]) -> None:
+    """The random state of this process."""
+    states = state.get("random_of") or [state["random"]]
+    if len(states) != num_ranks():
+        raise PilotError(f"a state of {len(states)} processes cannot go on in {num_ranks()}")
+    seeds.set_random_state(states[own_rank()])
 
 
 def load_optimizer(tap: Tap, state: Mapping[str, Any]) -> None:
@@ -69,7 +81,7 @@ def resume_folder(tap: Tap, state: Mapping[str, Any], folder: Path) -> str:
         load_optimizer(tap, state)
 
     def load_random(*args: Any, **more: Any) -> None:
-        seeds.set_random_state(state["random"])
+        _set_random(state)
 
     replaced: dict[str, Callable[..., None]] = {
         "_load_from_checkpoint": load_model,

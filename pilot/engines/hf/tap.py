@@ -18,11 +18,18 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from pilot.engines.hf.ranks import over_ranks
+from pilot.engines.hf.ranks import (
+    capacity_of,
+    num_ranks,
+    over_ranks,
+    received_rows,
+    send_rows,
+)
 from pilot.engines.hf.rows import (
     BatchList,
     Rows,
@@ -31,7 +38,7 @@ from pilot.engines.hf.rows import (
     record_batches,
 )
 from pilot.memory import peak_memory_bytes
-from pilot.probe import Probe, StepFacts
+from pilot.probe import Probe, StepFacts, row_hash
 from pilot.records import Resource, StepRecord
 
 Listener = Callable[[StepRecord, Resource], None]
@@ -68,6 +75,7 @@ class Tap:
         self._rate = 0.0
         self._scale: float | None = None
         self._late: Resource | None = None
+        self._sent: torch.Tensor | None = None  # the rows of all processes, on their way
         self._step_started = time.perf_counter()
 
     @property
@@ -80,7 +88,7 @@ class Tap:
 
     @property
     def row_ids(self) -> Rows:
-        """The rows of the step that is being done, in their order."""
+        """The rows of the step that is being done, in their order; this process's own."""
         return tuple(row for batch in self.step_batches for row in batch)
 
     def attach(self, loader: Any, *, skip_batches: int = 0) -> None:
@@ -95,7 +103,7 @@ class Tap:
         self.num_drawn = skip_batches
         sampler = inner_batch_sampler(loader)
         if sampler is not None:
-            record_batches(sampler, self._drawn)
+            record_batches(loader.batch_sampler, self._drawn)  # of this process
         self._original_batches = trainer.get_batch_samples
         trainer.get_batch_samples = self._get_batch_samples
         trainer.training_step = functools.partial(self._training_step, trainer.training_step)
@@ -113,15 +121,14 @@ class Tap:
 
     def _get_batch_samples(self, iterator: Any, num_batches: int, *rest: Any, **more: Any) -> Any:
         self.place, self.step_batches = "collate", []
-        world = max(1, int(self.trainer.args.world_size))
         with self._watched():
             samples = self._original_batches(iterator, num_batches, *rest, **more)
         if self._skip:
-            self._drawn.take(self._skip * world)
+            self._drawn.take(self._skip)
             self._skip = 0
         batches = samples[0]
         self.num_drawn += len(batches)
-        drawn = self._drawn.take(len(batches) * world)
+        drawn = self._drawn.take(len(batches))
         self.begin_step(batches, drawn)
         return samples
 
@@ -201,6 +208,9 @@ class Tap:
         skipped = self._scale is not None and float(scaler.get_scale()) < self._scale
         rows = self.row_ids
         self.probe.loss_sum, self._counts = over_ranks(self.probe.loss_sum, self._counts)
+        if num_ranks() > 1:
+            capacity = capacity_of(self.trainer.args)
+            self._sent = send_rows(self.step_batches, capacity, self._counts.device)
         facts = StepFacts(
             step=self.step + 1,
             learning_rate=self._rate,
@@ -208,7 +218,7 @@ class Tap:
             num_tokens=0,
             row_ids=rows,
             longest_tokens=0,
-            source_counts=dict(sorted(Counter(self._source_of(row) for row in rows).items())),
+            source_counts=self._sources(rows),
         )
         self.probe.end_step(
             facts, loss_scale=self._scale, skipped=skipped, is_mean=True, counts=self._counts
@@ -221,6 +231,7 @@ class Tap:
         record = self.probe.collect()
         if record is not None and self._late is not None:
             late, self._late = self._late, None
+            record = self._of_all(record)
             if record.num_tokens and late.secs > 0:
                 late = Resource(
                     kind=late.kind,
@@ -230,6 +241,18 @@ class Tap:
                     peak_memory_bytes=late.peak_memory_bytes,
                 )
             self._on_step(record, late)
+
+    def _of_all(self, record: StepRecord) -> StepRecord:
+        """The record with the rows of all processes."""
+        if self._sent is None:
+            return record
+        rows, self._sent = received_rows(self._sent), None
+        return replace(
+            record, row_ids=rows, row_hash=row_hash(rows), source_counts=self._sources(rows)
+        )
+
+    def _sources(self, rows: Rows) -> dict[str, int]:
+        return dict(sorted(Counter(self._source_of(row) for row in rows).items()))
 
     def restart_clock(self) -> None:
         """The seconds until now belong to no step (a validation, a saving)."""
