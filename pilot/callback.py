@@ -17,9 +17,11 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
+from pilot.engines import world
 from pilot.engines.base import Observer
 from pilot.engines.guard import is_out_of_memory
 from pilot.engines.hf.describe import describe, write_folder
+from pilot.engines.hf.ranks import require_everywhere
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import validate_all
 from pilot.engines.recorder import Recorder
@@ -58,8 +60,9 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Write plan and row table, sit on the Trainer, validate."""
         trainer, loader = _find_trainer(), more["train_dataloader"]
+        require_everywhere(type(self).__name__)
         folder = PilotFolder(self.root).arm(BASELINE)
-        attempt = count_attempts(folder) + 1
+        attempt = count_attempts(folder) + 1 if state.is_world_process_zero else 1
         if attempt > 1 and not state.global_step:
             raise FolderError(
                 self.root, "holds the records of another run", remedy="give a new out_dir"
@@ -74,7 +77,7 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
             )
         self._tap = Tap(trainer, self._observer.on_step)
         self._tap.step, self._tap.on_error = state.global_step, self._failed
-        self._weights = movement.start_weights(self._tap)
+        self._weights = {} if self._tap.hides_tensors else movement.start_weights(self._tap)
         self._tap.attach(loader, skip_batches=_skipped(args, loader, state.global_step))
         if not state.global_step:
             self._validate(BEFORE)
@@ -136,15 +139,18 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
         self._tap.restart_clock()
 
     def _measure_movement(self) -> None:
-        if self._recorder is not None and self._tap is not None and not self._has_moved:
+        if self._tap is None or self._tap.hides_tensors:
+            return
+        if self._recorder is not None and not self._has_moved:
             self._recorder.evidence(movement.measure(self._tap, self._weights))
             self._has_moved = True
 
     def _failed(self, error: BaseException) -> None:
         """The user's code raised inside the loop: an outcome with its place; it goes on raising."""
         assert self._tap is not None
-        if self._recorder is None:
-            return
+        self._tap.flush()
+        if world.is_lost_peer(error):
+            return  # what happened is known, and written, in another process
         text = "".join(traceback.format_exception(error))[-8_000:]
         memory = is_out_of_memory(error)
         outcome = Outcome(
@@ -154,11 +160,10 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
             step=self._tap.step + 1,
             row_ids=self._tap.failed_rows(),
             error_type=type(error).__name__,
-            message=hide_message(str(error)[:2_000]),
+            message=hide_message(world.in_process() + str(error)[:2_000]),
             traceback_text=hide_message(text),
         )
-        self._tap.flush()
-        write_json(self._arm.outcome, outcome)
+        (write_json if self._recorder is not None else world.leave)(self._arm.outcome, outcome)
 
 
 def _find_trainer() -> Trainer:

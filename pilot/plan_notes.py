@@ -13,6 +13,16 @@ from pilot.engines import MAX_WORLD_SIZE
 _JUDGED = ("lm", "regression")
 
 
+# A capability that an engine lacks -> what is therefore not measured.
+_LACKING: Mapping[str, str] = {
+    "can_replay": "determinism, and what a replay of a step would tell",
+    "can_snapshot": "a restart from a state: a run that is killed begins anew",
+    "can_branch": "the cool-down, and arms that begin at a state of the baseline",
+    "reports_row_ids": "which rows a step trained on: steps cannot be paired by their rows",
+    "reports_pre_clip_norm": "gradient norms before clipping",
+}
+
+
 def plan_warnings(
     config: Config, survey: Mapping[str, Any], start: int, arms: Sequence[PlannedArm]
 ) -> tuple[str, ...]:
@@ -41,6 +51,7 @@ def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
         "alignment and masking of labels, overlap of train and validation data, level of the loss: "
         "no experiment checks them in this version",
     ]
+    missing.extend(_lacking(config, survey))
     if survey.get("failure"):
         missing.append(f"expected time: {survey['failure']}")
     missing.extend(f"check {name}: skipped by checks.skip" for name in config.checks.skip)
@@ -56,3 +67,14 @@ def _world_sizes(config: Config) -> str:
         f"world sizes other than {num}: the pilot trains in {runs} (launcher.num_processes), and "
         "cannot know in how many the full run does"
     )
+
+
+def _lacking(config: Config, survey: Mapping[str, Any]) -> list[str]:
+    """What the engine cannot do, by the capabilities that it declared in the survey."""
+    declared = survey.get("capabilities") or {}
+    lines = [
+        f"{what}: engine={config.engine.name} has no {name}"
+        for name, what in _LACKING.items()
+        if declared.get(name) is False
+    ]
+    return [*lines, *(str(line) for line in survey.get("not_measured") or ())]

@@ -8,6 +8,7 @@ measure.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Mapping
@@ -199,6 +200,7 @@ def _measured(engine: Engine, found: dict[str, Any], started: float) -> Program:
     start_secs = time.perf_counter() - started
     found.update(sizes(engine.model))
     found["built_dtypes"] = list(engine.built_dtypes)
+    found["capabilities"] = dataclasses.asdict(engine.capabilities)
     steps = []
     for _ in range(_TIMED_STEPS):
         begun = time.perf_counter()

@@ -12,9 +12,6 @@ from pilot.tracking.hide import hide_message
 
 def failed(failure: RecipeFailure, last_step: int, engine: Engine | None) -> Outcome:
     """The outcome of a failure in this process; in an arm of several its message says in which."""
-    where = ""
-    if world.size() > 1:
-        where = f"in process {world.rank()} of {world.size()}: "
     return Outcome(
         status=Outcome.OUT_OF_MEMORY if failure.out_of_memory else Outcome.EXCEPTION,
         last_step=last_step,
@@ -22,7 +19,7 @@ def failed(failure: RecipeFailure, last_step: int, engine: Engine | None) -> Out
         step=failure.step,
         row_ids=failure.row_ids,
         error_type=type(failure.error).__name__,
-        message=hide_message(where + str(failure.error)[:2_000]),
+        message=hide_message(world.in_process() + str(failure.error)[:2_000]),
         traceback_text=hide_message(failure.traceback_text),
         peak_memory_bytes=peak_memory_bytes(engine.device) if engine is not None else None,
     )

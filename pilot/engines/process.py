@@ -52,11 +52,11 @@ def run_arm(root: Path) -> int:
     One of several processes that is not the first one follows it, and writes nothing.
     """
     folder = ArmFolder(root)
-    if world.rank():
-        from pilot.engines.follower import follow_arm
-
-        return world.end_process(run_guarded(lambda: follow_arm(folder), folder.error))
     with world.stoppable():
+        if world.rank():
+            from pilot.engines.follower import follow_arm
+
+            return world.end_process(run_guarded(lambda: follow_arm(folder), folder.error))
         return world.end_process(run_guarded(lambda: _run(folder), folder.error))
 
 

@@ -268,7 +268,8 @@ class TransformersEngine:
         batches = self.batches[known[0]] if known else share_of(rows, size)
         rate = float(self.optimizer.param_groups[0].get("initial_lr", 0.0))
         self.tap.forced_rate = rate  # a warm-up's first step would not move
-        train_rows(self.tap, self._loader, batches)
+        with guard("replay", step=self.step + 1, row_ids=rows):
+            train_rows(self.tap, self._loader, batches)
         self.tap.forced_rate = None
         record = self.probe.collect()
         assert record is not None

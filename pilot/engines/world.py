@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from pilot.errors import UsageError
 from pilot.jsonl import write_json
 
 # What torchrun sets for its workers; an arm of one process must not take itself for one of them.
@@ -68,12 +69,33 @@ def size() -> int:
     return _number("WORLD_SIZE", 1)
 
 
+def in_process() -> str:
+    """Which of several processes this one is, to go before a message."""
+    return f"in process {rank()} of {size()}: " if size() > 1 else ""
+
+
 def started_by_others(environment: Mapping[str, str]) -> str:
     """The variable that says that somebody started this program several times, or nothing."""
     for name in SIZE_VARIABLES:
         if environment.get(name, "").strip().isdigit() and int(environment[name]) > 1:
             return f"{name}={environment[name]}"
     return ""
+
+
+def refuse_many(environment: Mapping[str, str]) -> None:
+    """Refuse to pilot where torchrun, accelerate or MPI has started pilot several times.
+
+    Raises:
+        UsageError: each of them would start arms of its own.
+    """
+    found = started_by_others(environment)
+    if found:
+        raise UsageError(
+            f"pilot was started as one of several processes ({found})\n"
+            "    rule:   pilot is one process; it starts those of an arm by itself\n"
+            "    remedy: python -m pilot +recipe=NAME launcher.num_processes=N, without torchrun, "
+            "accelerate launch or mpirun"
+        )
 
 
 def is_lost_peer(error: BaseException | None) -> bool:

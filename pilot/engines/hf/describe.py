@@ -11,6 +11,8 @@ import yaml
 
 from pilot.config import Config, validate
 from pilot.engines.hf.arguments import tree_of
+from pilot.engines.hf.rows import inner_batch_sampler
+from pilot.engines.hf.sharded import HIDES, of_trainer
 from pilot.engines.hf.workload import TrainerWorkload
 from pilot.folder import BASELINE, ArmFolder, PilotFolder
 from pilot.jsonl import write_json, write_text
@@ -33,7 +35,7 @@ class DescribedRun:
 def describe(trainer: Any, name: str, max_steps: int) -> DescribedRun:
     """The run as a pilot of which the baseline is the whole."""
     config = validate(tree_of(trainer, name, max_steps))
-    workload = TrainerWorkload(trainer, config, {})
+    workload, hidden = TrainerWorkload(trainer, config, {}), of_trainer(trainer)
     facts = workload.facts() if workload.num_rows else []
     model = trainer.accelerator.unwrap_model(trainer.model)
     survey = {
@@ -48,6 +50,8 @@ def describe(trainer: Any, name: str, max_steps: int) -> DescribedRun:
         "timing": {},
         "failure": None,
         "label_audit": [],
+        "capabilities": {"reports_row_ids": inner_batch_sampler(workload.loader) is not None},
+        "not_measured": [f"under {hidden}: {line}" for line in HIDES[hidden]] if hidden else [],
     }
     plan = _whole_run(make_plan(config, survey))
     return DescribedRun(config=config, plan=plan, survey=survey, facts=facts)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import chain, zip_longest
+from itertools import count as count_up
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pilot.engines.hf.rows import Rows
+from pilot.errors import UsageError
+
+_MEETING_SECS = 300.0
+_MEETINGS = count_up()
 
 
 def num_ranks() -> int:
@@ -21,6 +27,27 @@ def num_ranks() -> int:
 def own_rank() -> int:
     """Which of them this one is."""
     return dist.get_rank() if num_ranks() > 1 else 0
+
+
+def require_everywhere(what: str) -> None:
+    """Make sure that all processes have come here: what follows needs every one of them.
+
+    Raises:
+        UsageError: one does not come; without this the others would wait for it for ever.
+    """
+    if num_ranks() == 1:
+        return
+    store = dist.distributed_c10d._get_default_store()
+    key, deadline = f"pilot/{what}/{next(_MEETINGS)}", time.monotonic() + _MEETING_SECS
+    store.add(key, 1)
+    while store.add(key, 0) < num_ranks():
+        if time.monotonic() > deadline:
+            raise UsageError(
+                f"{what} has begun in {store.add(key, 0)} of {num_ranks()} processes\n"
+                f"    rule:   every process gives {what} to its Trainer; the first one writes\n"
+                f"    remedy: add {what} without asking for the rank"
+            )
+        time.sleep(0.02)
 
 
 def over_ranks(loss: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -78,6 +78,8 @@ def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows
     epoch = 0
     while sampler is not None and len(steps) < num_steps:
         loader.set_epoch(epoch)
+        if hasattr(sampler, "set_epoch"):  # as the Trainer does: a loader's own stops at a shard
+            sampler.set_epoch(epoch)
         batches = [tuple(int(row) for row in batch) for batch in loader.batch_sampler]
         if not batches:
             break

@@ -81,6 +81,11 @@ def of_trainer(trainer: Any) -> str:
     return of_arguments(trainer.args)
 
 
+def hides_tensors(trainer: Any) -> bool:
+    """Whether gradients and weights cannot be looked at tensor by tensor."""
+    return of_trainer(trainer) not in ("", DATA_PARALLEL)
+
+
 def refuse(kind: str) -> None:
     """Refuse a pilot of what hides its numbers.
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from pilot.engines.hf import sharded
 from pilot.engines.hf.ranks import (
     capacity_of,
     num_ranks,
@@ -61,7 +62,9 @@ class Tap:
     ) -> None:
         self.trainer, self._on_step, self._source_of = trainer, on_step, source_of
         self.model: torch.nn.Module = trainer.accelerator.unwrap_model(trainer.model)
-        self.probe = Probe(self.model)
+        self.hides_tensors = sharded.hides_tensors(trainer)
+        watched = torch.nn.Module() if self.hides_tensors else self.model
+        self.probe = Probe(watched, trainer.args.device)
         self.step = 0
         self.forced_rate: float | None = None
         self.on_error: Callable[[BaseException], None] = _nothing
@@ -166,10 +169,14 @@ class Tap:
             accelerator.unscale_gradients()
             accelerator.unscale_gradients = _nothing
         try:
-            self._measure()
+            if not self.hides_tensors:
+                self._measure()
             norm = original(parameters, max_norm, *rest, **more)
         finally:
             accelerator.__dict__.pop("unscale_gradients", None)
+        if self.hides_tensors:
+            self.probe.norm_given(norm)
+            self._measured = True
         if 0.0 < float(max_norm) < float("inf"):
             self.probe.clipped(float(max_norm))
         return norm
@@ -185,7 +192,10 @@ class Tap:
 
     def _measure(self) -> None:
         if not self._measured:
-            self.probe.grads_ready()
+            if self.hides_tensors:
+                self.probe.norm_given(None)
+            else:
+                self.probe.grads_ready()
             self._measured = True
 
     # ---- events, in the order of a step

@@ -17,6 +17,7 @@ from pilot.engines import seeds
 from pilot.engines.base import Observer
 from pilot.engines.guard import guard
 from pilot.engines.hf.rows import supervised
+from pilot.engines.hf.sharded import hides_tensors
 from pilot.engines.validation import pick_rows
 from pilot.memory import peak_memory_bytes
 from pilot.records import Resource, ValidationRecord
@@ -73,7 +74,9 @@ def evaluate_rows(
 ) -> tuple[list[float], list[int]]:
     """Loss sums and supervised tokens of each row of one set, in a fixed order."""
     loader = trainer.get_eval_dataloader(dataset)
-    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)  # no collective operation
+    model = trainer.model_wrapped
+    if not hides_tensors(trainer):
+        model = trainer.accelerator.unwrap_model(model)  # no collective operation
     sums: list[float] = []
     counts: list[int] = []
     model.eval()
