@@ -1,4 +1,4 @@
-"""Two processes of one Trainer: the numbers of one, exact states, the rows that were really drawn."""
+"""Two processes of one Trainer: the numbers of one, exact states, the rows really drawn."""
 
 from __future__ import annotations
 
