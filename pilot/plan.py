@@ -109,11 +109,13 @@ def make_plan(
     num_steps, at_once = stop - start + cooldown, int(survey.get("num_parallel") or 1)
     validations = _validations(schedule, start, stop, cooldown)
     arm_secs = _arm_secs(survey, num_steps, len(validations))
+    on_cpu = str(survey.get("device", "cpu")).startswith("cpu")
     whole = WholeArm(
         num_steps=num_steps,
         secs=arm_secs,
         stop_step=stop,
         num_rows=int(survey["num_train_rows"]),
+        num_devices=1 if on_cpu else config.launcher.num_processes,
     )
     arms = planned_arms(config, whole, at_once, has_noise_floor)
     least = wall_secs(arm_secs, reference_only(arms), at_once)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,28 +28,32 @@ def main(words: Sequence[str]) -> int:
     os.environ[PARENT_PID] = str(os.getpid())  # a process of the arm ends when this one does
     if sys.platform.startswith("linux"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=int(words[0]),
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint=f"{ADDRESS}:0",
-        local_addr=ADDRESS,
-        max_restarts=0,  # pilot starts an arm again, from its newest state
-        shutdown_timeout=60,  # process 0 may have to write down what another one's failure means
-    )
-    try:
-        elastic_launch(config, sys.executable)("-m", "pilot", *words[1:])
-    except ChildFailedError as error:
-        return end_as(first_code({r: f.exitcode for r, f in error.failures.items()}))
-    except SignalException as error:
-        return end_as(-int(error.sigval))
-    return 0
+    code = 0
+    with tempfile.TemporaryDirectory(prefix="pilot_ranks_") as folder:
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=int(words[0]),
+            logs_specs=DefaultLogsSpecs(log_dir=folder),  # torch leaves its own folder behind
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint=f"{ADDRESS}:0",
+            local_addr=ADDRESS,
+            max_restarts=0,  # pilot starts an arm again, from its newest state
+            shutdown_timeout=60,  # process 0 may have to write down what a failure means
+        )
+        try:
+            elastic_launch(config, sys.executable)("-m", "pilot", *words[1:])
+        except ChildFailedError as error:
+            code = first_code({r: f.exitcode for r, f in error.failures.items()})
+        except SignalException as error:
+            code = -int(error.sigval)
+    return end_as(code)
 
 
 def first_code(codes: Mapping[Any, int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from pilot.view import ArmView, load_arm
-from tests.cli.test_pilot_kills import arm_processes, wait_for_steps
+from tests.cli.test_pilot_kills import wait_for_steps
 from tests.cli.test_trainer_pilots import YAML
 from tests.cli.userdir import joined, verdict
 from tests.conftest import RunPilot, environment
@@ -69,6 +70,16 @@ def make_dir(
 
 def baseline(root: Path) -> ArmView:
     return load_arm(root / "out/arms/baseline")
+
+
+def processes_of(root: Path) -> list[str]:
+    """Processes whose command line names this pilot's folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended a moment ago
+            words = path.read_bytes().split(b"\0")
+            found += [path.parent.name for word in words[:8] if str(root).encode() in word]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -146,7 +157,7 @@ def test_an_exception_in_one_process_is_the_outcome(tmp_path: Path, run_pilot: R
     assert outcome.message.startswith("in process 1 of 2: 'gone'") and len(outcome.row_ids) == 2
     assert outcome.step is not None and baseline(root).steps[-1].step == outcome.step - 1
     assert "in process 1 of 2" in done.stdout
-    assert arm_processes(root) == []
+    assert processes_of(root) == []
 
 
 @pytest.mark.slow
@@ -159,13 +170,13 @@ def test_kill_9_of_pilot_leaves_no_process_and_it_goes_on(
     words = [sys.executable, "-m", "pilot", "+recipe=mine", ALONE]
     process = subprocess.Popen(words, cwd=root, env=environment(), stdout=subprocess.DEVNULL)
     wait_for_steps(root / "out/arms/baseline/steps.001.jsonl", 12, process)  # type: ignore[arg-type]
-    assert len(arm_processes(root)) >= 4  # pilot, the agent, two processes
+    assert len(processes_of(root)) == 3  # the agent and two processes
     process.kill()
     process.wait()
     deadline = time.monotonic() + 30
-    while arm_processes(root) and time.monotonic() < deadline:
+    while processes_of(root) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert arm_processes(root) == []
+    assert processes_of(root) == []
     run_pilot("resume", str(root / "out"), cwd=root)
     assert joined(root / "out/arms/baseline") == joined(whole / "out/arms/baseline")
 
@@ -186,3 +197,33 @@ def test_what_cannot_be_followed_is_refused(
     root = make_dir(tmp_path / "u", 2, more=more)
     done = run_pilot("+recipe=mine", cwd=root)
     assert done.returncode == 2 and text in done.stderr, done.stdout + done.stderr
+
+
+OWN_STATE = """
+import math
+from transformers import Trainer
+
+class Noisy(Trainer):
+    count = 0
+
+    def compute_loss(self, *args, **more):
+        loss = super().compute_loss(*args, **more)
+        self.count += self.model.training  # no state of pilot's holds it
+        return loss * (1 + 1e-3 * math.sin(self.count)) if self.model.training else loss
+"""
+
+
+@pytest.mark.slow
+def test_a_fork_that_does_not_hold_begins_again_in_both(
+    tmp_path: Path, run_pilot: RunPilot
+) -> None:
+    root = make_dir(tmp_path / "u", 2, more="kind=Noisy, max_grad_norm=3.5,")
+    (root / "train.py").write_text(OWN_STATE + (root / "train.py").read_text())
+    words = ["optim.max_grad_norm=3.5", "arms.max_grad_norm=1.0"]
+    run_pilot("+recipe=mine", ALONE, *words, cwd=root)
+    (arm,) = (path for path in (root / "out/arms").iterdir() if path.name != "baseline")
+    lineage = json.loads((arm / "lineage.json").read_text())
+    assert "is not the baseline's" in lineage["fork_refused"] and lineage["fork_step"] is None
+    steps = load_arm(arm).steps
+    assert [r.step for r in steps] == list(range(1, 44))
+    assert [r.row_ids for r in steps] == [r.row_ids for r in baseline(root).steps]
