@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pilot.engines.hf import ranks
+from pilot.errors import UsageError
 
 
 def as_rank(monkeypatch: pytest.MonkeyPatch, rank: int, num: int) -> None:
@@ -48,3 +49,14 @@ def test_rows_travel_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranks.received_rows(torch.stack(sent)) == (7, 8, 1, 2**40, 9)
     ranks.send_rows([(1, 2, 3)] * 3, 9, torch.device("cpu"))  # more than there is room for
     assert ranks.received_rows(torch.stack([sent[0], sent[-1]])) == ()
+
+
+def test_a_callback_that_only_one_process_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this the others would wait for ever for its share of a sum."""
+    store = torch.distributed.HashStore()
+    monkeypatch.setattr(ranks.dist.distributed_c10d, "_get_default_store", lambda: store)
+    monkeypatch.setattr(ranks, "_MEETING_SECS", 0.05)
+    ranks.require_everywhere("PilotCallback")  # alone: nothing to wait for
+    as_rank(monkeypatch, 0, 2)
+    with pytest.raises(UsageError, match="has begun in 1 of 2 processes"):
+        ranks.require_everywhere("PilotCallback")
