@@ -19,6 +19,7 @@ from pilot.arms.jobs import planned_jobs
 from pilot.arms.running import Runs, run_all
 from pilot.compare.noise import noise_floor, stored_floor, stored_values
 from pilot.config import Config, validate
+from pilot.engines.world import EXIT_PEERS
 from pilot.entry import EXIT_DISK_FULL, raise_left_error
 from pilot.errors import DiskFull, ExitCode, FolderError, PilotError, PlanRefused
 from pilot.folder import PilotFolder, read_json
@@ -119,7 +120,9 @@ def _survey(
         limits: dict[str, Any] = {
             "timeout_secs": config.launcher.timeout_secs,
             "num_threads": config.launcher.num_threads,
+            "num_processes": config.launcher.num_processes,
         }
+        (folder.root / "survey_error.json").unlink(missing_ok=True)
         ended = run_process(words, log, cwd, **limits)
         if ended.code < 0 and not ended.timed_out:
             # Killed, most likely for memory: plan without the model, the baseline will tell.
@@ -130,7 +133,7 @@ def _survey(
         raise_left_error(folder.root / "survey_error.json")
         if ended.timed_out:
             raise PilotError(f"the survey took longer than {config.launcher.timeout_secs} s")
-        if ended.code != 0 or not folder.survey.is_file():
+        if ended.code not in (0, EXIT_PEERS) or not folder.survey.is_file():
             raise PilotError(
                 f"the survey ended with code {ended.code} and no result\n"
                 f"    log:    {folder.root / 'survey.log'}\n"
@@ -255,7 +258,7 @@ def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
         tree,
         handle.module_path,
         files,
-        world_size=1,
+        world_size=config.launcher.num_processes,
         data_sets=surveyed_sets(folder.survey),
         trainer=read_json(folder.survey).get("trainer"),
     )

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from pilot.arms.settings import Arms
+from pilot.engines import MAX_WORLD_SIZE
 from pilot.errors import ConfigError, Mistake
 from pilot.gates import Count, CountOrZero, Gates, NonNegative, Positive, Section
 from pilot.mistakes import flat_keys, mistake_from
@@ -48,7 +49,7 @@ class Optim(Section):
 
 
 class Batch(Section):
-    """The global batch: ``micro_batch_size * grad_accum_steps`` rows per optimizer step."""
+    """What one process trains per optimizer step: ``micro_batch_size * grad_accum_steps`` rows."""
 
     micro_batch_size: Annotated[int, Field(ge=1, le=2**20)] = 8
     grad_accum_steps: Annotated[int, Field(ge=1, le=2**20)] = 1
@@ -104,6 +105,7 @@ class Launcher(Section):
     num_threads: Count | None = None
     timeout_secs: Positive | None = None
     max_restarts: CountOrZero = 2
+    num_processes: Annotated[int, Field(ge=1, le=256)] = 1
 
 
 class Config(Section):
@@ -122,6 +124,12 @@ class Config(Section):
     tracking: Tracking
     launcher: Launcher
     out_dir: Annotated[str, Field(min_length=1)]
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows per optimizer step, of all processes."""
+        batch = self.batch
+        return batch.micro_batch_size * batch.grad_accum_steps * self.launcher.num_processes
 
 
 def validate(tree: Mapping[str, Any]) -> Config:
@@ -182,7 +190,8 @@ def _contradictions(config: Config) -> list[Mistake]:
         for broken, (key, value), rule, remedy in rules
         if broken
     ]
-    return [*wrong, *_engine_mistakes(config), *_unknown_waivers(config)]
+    found = [*wrong, *_engine_mistakes(config), *_process_mistakes(config)]
+    return [*found, *_unknown_waivers(config)]
 
 
 def _engine_mistakes(config: Config) -> list[Mistake]:
@@ -207,6 +216,15 @@ def _trainer_start(config: Config) -> list[Mistake]:
     rule = "a Trainer begins at step 0 unless it resumes from a checkpoint"
     remedy = "give recipe.resume_from=path/to/checkpoint-N: it says the step"
     return [Mistake(key="full_run.start_step", value=str(step), rule=rule, remedy=remedy)]
+
+
+def _process_mistakes(config: Config) -> list[Mistake]:
+    most, num = MAX_WORLD_SIZE[config.engine.name], config.launcher.num_processes
+    if most is None or num <= most:
+        return []
+    rule = f"engine={config.engine.name} trains in {most} process, no more"
+    remedy = "set launcher.num_processes=1, or pilot a Trainer with engine=transformers"
+    return [Mistake(key="launcher.num_processes", value=str(num), rule=rule, remedy=remedy)]
 
 
 def _unknown_waivers(config: Config) -> list[Mistake]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pilot.engines import PARENT_PID
+from pilot.engines import PARENT_PID, world
 from pilot.errors import DiskFull, ExitCode, PilotError, UsageError
 from pilot.jsonl import write_json
 
@@ -26,9 +26,12 @@ class RelayedUsageError(UsageError):
 def run_guarded(work: Callable[[], int], error_file: Path) -> int:
     """Run ``work``; a failure that pilot explains is left in ``error_file`` for the parent."""
     die_with_parent()
-    error_file.unlink(missing_ok=True)
+    if world.size() == 1:  # of several, one may have failed before another has begun
+        error_file.unlink(missing_ok=True)
     try:
         return work()
+    except world.Stopped:
+        return world.EXIT_PEERS
     except DiskFull as error:
         with contextlib.suppress(OSError):  # the log may lie on the disk that is full
             print(error, file=sys.stderr, flush=True)
@@ -36,7 +39,8 @@ def run_guarded(work: Callable[[], int], error_file: Path) -> int:
     except PilotError as error:
         with contextlib.suppress(OSError):
             print(error, file=sys.stderr, flush=True)
-        write_json(error_file, {"message": str(error), "exit_code": int(error.exit_code)})
+        write = world.leave if world.rank() else write_json
+        write(error_file, {"message": str(error), "exit_code": int(error.exit_code)})
         return int(error.exit_code)
 
 

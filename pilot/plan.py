@@ -44,7 +44,8 @@ class Plan:
     last of them. ``final_validation`` names the validation that the gates compare with ``before``.
     ``extension_steps`` are those by which an undecided event may extend the baseline.
     ``num_arm_steps`` are the steps that all planned arms may take, cool-downs included, without the
-    baseline's; ``num_parallel`` arms run at a time, ``num_threads`` each (None: torch's choice).
+    baseline's; ``num_parallel`` arms run at a time, each of ``num_processes`` processes with
+    ``num_threads`` (None: torch's choice).
     """
 
     recipe: str
@@ -71,6 +72,7 @@ class Plan:
     not_measured: tuple[str, ...]
     warnings: tuple[str, ...]
     extension_steps: int = 0
+    num_processes: int = 1
 
     @property
     def num_arms(self) -> int:
@@ -113,11 +115,13 @@ def make_plan(
     num_steps, at_once = stop - start + cooldown, int(survey.get("num_parallel") or 1)
     validations = _validations(schedule, start, stop, cooldown)
     arm_secs = _arm_secs(survey, num_steps, len(validations))
+    on_cpu = str(survey.get("device", "cpu")).startswith("cpu")
     whole = WholeArm(
         num_steps=num_steps,
         secs=arm_secs,
         stop_step=stop,
         num_rows=num_rows(survey),
+        num_devices=1 if on_cpu else config.launcher.num_processes,
     )
     arms = planned_arms(config, whole, at_once, has_noise_floor)
     least = wall_secs(arm_secs, reference_only(arms), at_once)
@@ -138,7 +142,7 @@ def make_plan(
         final_validation=COOLDOWN_END if cooldown else RUN_END,
         checkpoints=_checkpoints(config, survey, schedule, start, stop),
         checkpoint_bytes=int(survey.get("checkpoint_bytes") or 0),
-        rows_per_step=config.batch.micro_batch_size * config.batch.grad_accum_steps,
+        rows_per_step=config.rows_per_step,
         num_rows_needed=rows_needed(config, num_steps),
         arms=arms,
         num_arm_steps=count_steps(arms),
@@ -149,6 +153,7 @@ def make_plan(
         not_measured=not_measured(config, survey),
         warnings=(*warnings, *plan_warnings(config, survey, start, arms)),
         extension_steps=extension,
+        num_processes=config.launcher.num_processes,
     )
 
 

@@ -8,11 +8,22 @@ from typing import Any
 from pilot.arms.price import PlannedArm
 from pilot.config import Config
 from pilot.data.known import goes_back, is_stream
+from pilot.engines import MAX_WORLD_SIZE
 from pilot.own_rates import SURVEYED
 from pilot.restored import EXPERIMENT, lost_lines, start_lines
 
 # Objectives whose loss the gate `progress` judges.
 _JUDGED = ("lm", "regression")
+
+
+# A capability that an engine lacks -> what is therefore not measured.
+_LACKING: Mapping[str, str] = {
+    "can_replay": "determinism, and what a replay of a step would tell",
+    "can_snapshot": "a restart from a state: a run that is killed begins anew",
+    "can_branch": "the cool-down, and arms that begin at a state of the baseline",
+    "reports_row_ids": "which rows a step trained on: steps cannot be paired by their rows",
+    "reports_pre_clip_norm": "gradient norms before clipping",
+}
 
 
 def plan_warnings(
@@ -119,7 +130,7 @@ def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
     """What no experiment of this pilot can tell, one line each."""
     missing = [
         "invariance and resume experiments are not part of this version",
-        f"world sizes above 1: engine={config.engine.name} runs one process",
+        _world_sizes(config),
         "alignment and masking of labels, overlap of train and validation data, level of the loss: "
         "no experiment checks them in this version",
     ]
@@ -127,6 +138,7 @@ def not_measured(config: Config, survey: Mapping[str, Any]) -> tuple[str, ...]:
     if unknown:
         missing.append(f"the learning rates of the full run: {unknown}")
     missing.extend(_stream(survey))
+    missing.extend(_lacking(config, survey))
     if survey.get("failure"):
         missing.append(f"expected time: {survey['failure']}")
     missing.extend(lost_lines(survey["resume"]) if survey.get("resume") else ())
@@ -149,3 +161,25 @@ def _stream(survey: Mapping[str, Any]) -> list[str]:
             "rows that the Trainer's loop has drawn from a stream do not come again"
         )
     return lines
+
+
+def _world_sizes(config: Config) -> str:
+    num = config.launcher.num_processes
+    if MAX_WORLD_SIZE[config.engine.name] == 1:
+        return f"world sizes above 1: engine={config.engine.name} runs one process"
+    runs = "one process" if num == 1 else f"{num} processes"
+    return (
+        f"world sizes other than {num}: the pilot trains in {runs} (launcher.num_processes), and "
+        "cannot know in how many the full run does"
+    )
+
+
+def _lacking(config: Config, survey: Mapping[str, Any]) -> list[str]:
+    """What the engine cannot do, by the capabilities that it declared in the survey."""
+    declared = survey.get("capabilities") or {}
+    lines = [
+        f"{what}: engine={config.engine.name} has no {name}"
+        for name, what in _LACKING.items()
+        if declared.get(name) is False
+    ]
+    return [*lines, *(str(line) for line in survey.get("not_measured") or ())]

@@ -57,13 +57,15 @@ class Probe:
 
     Args:
         model: the model; its trainable tensors are those with ``requires_grad``.
+        device: where numbers are kept; None: where the first trainable tensor is.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, device: torch.device | None = None) -> None:
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         self.names = [name for name, _ in named]
         self.params = [param for _, param in named]
-        self.device = self.params[0].device if self.params else torch.device("cpu")
+        own = self.params[0].device if self.params else torch.device("cpu")
+        self.device = device or own
         self._indices = [_sample_indices(param) for param in self.params]
         sizes = [
             p.numel() if i is None else len(i)
@@ -121,6 +123,17 @@ class Probe:
                 self.had_grad[index] = True
         self._grad_norm, self._clip_coef = total, torch.ones_like(total)
         return total, norms
+
+    def norm_given(self, norm: Any) -> None:
+        """Take the pre-clip norm of who holds the gradients; None: it has none, which reads 0.
+
+        Args:
+            norm: a number, or a tensor of one element, sharded or not.
+        """
+        whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        value = torch.as_tensor(0.0 if whole is None else whole, dtype=torch.float64)
+        self._grad_norm = value.detach().to(self.device).reshape(())
+        self._clip_coef = torch.ones_like(self._grad_norm)
 
     def clipped(self, max_norm: float) -> None:
         """Note what ``clip_grads_with_norm_`` applies: max/(norm + 1e-6), at most 1."""
@@ -253,7 +266,11 @@ class Probe:
         for param, index in zip(self.params, self._indices, strict=True):
             flat = param.detach().reshape(-1)
             parts.append(flat if index is None else torch.index_select(flat, 0, index))
-        return torch.cat(parts).double() if parts else torch.zeros(0, dtype=torch.float64)
+        return (
+            torch.cat(parts).double()
+            if parts
+            else torch.zeros(0, dtype=torch.float64, device=self.device)
+        )
 
     def _zero(self) -> torch.Tensor:
         return torch.zeros((), dtype=torch.float64, device=self.device)

@@ -188,12 +188,12 @@ def steps_of_epochs(config: Config, epochs: float, num_train_rows: int) -> int:
     """
     batch, answers = config.batch, config.engine.answers
     if config.engine.name != "transformers":
-        rows_per_step = batch.micro_batch_size * batch.grad_accum_steps
-        return max(1, math.ceil(epochs * num_train_rows / rows_per_step))
+        return max(1, math.ceil(epochs * num_train_rows / config.rows_per_step))
     if answers and answers.get("batch") == batch.model_dump(exclude={"sequence_length"}):
         per_epoch = int(answers["steps_per_epoch"])
     else:
-        micro_batches = -(-num_train_rows // batch.micro_batch_size)
+        width = batch.micro_batch_size * config.launcher.num_processes
+        micro_batches = -(-num_train_rows // width)
         per_epoch = max(1, -(-micro_batches // batch.grad_accum_steps))
     return max(1, math.ceil(epochs * per_epoch))
 

@@ -8,6 +8,7 @@ measure.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Mapping
@@ -21,15 +22,17 @@ import yaml
 
 from pilot.arms.specs import arm_specs
 from pilot.config import Config, validate
+from pilot.engines import world
 from pilot.engines.base import Engine, Observer, Program, StepRequest, Workload
 from pilot.engines.choose import open_workload
 from pilot.engines.contract import as_mistake
 from pilot.engines.guard import ContractError, guard
+from pilot.engines.leader import lead
 from pilot.engines.precision import pick_device
 from pilot.entry import run_guarded
 from pilot.errors import ConfigError, Mistake, PilotError, RecipeFailure, UsageError
 from pilot.folder import PilotFolder, read_json
-from pilot.jsonl import write_json
+from pilot.jsonl import from_json, write_json
 from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of_each
 from pilot.memory import memory_limit_bytes, peak_memory_bytes
 from pilot.own_rates import SURVEYED, OwnRates, write_own_rates
@@ -49,9 +52,10 @@ def run_survey(root: Path, *, rows_only: bool = False, data_only: bool = False) 
     ``data_only`` only writes the digests of the data: for ``verify``.
     """
     folder = PilotFolder(root)
-    if data_only:
-        return run_guarded(lambda: _survey_data(folder), root / "survey_error.json")
-    return run_guarded(lambda: _survey(folder, rows_only), root / "survey_error.json")
+    work = _survey_data if data_only else lambda found: _survey(found, rows_only)
+    with world.stoppable():
+        code = run_guarded(lambda: work(folder), root / "survey_error.json")
+        return world.end_process(code)
 
 
 def _survey(folder: PilotFolder, rows_only: bool) -> int:
@@ -63,17 +67,18 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         torch.set_num_threads(threads)
     module_path = Path(read_json(folder.start)["module_path"])
     workload = _open(config, module_path)
+    if world.rank():
+        return _followed(folder, workload, config, rows_only)
     facts = workload.facts()
     if not facts and workload.num_rows is not None:
         raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
     names = sorted({fact.source for fact in facts})
     write_rows(folder.rows, facts, names)
     held_out = workload.hold_out(folder, load_rows(folder, {"source_names": names}))
-    done = (config.full_run.start_step or 0) * _rows_per_step(config)
-    own = workload.own_order(done + max(2 * len(facts), _MAX_DRAWS))
+    own = workload.own_order(_num_draws(config, len(facts)))
     if own is not None:
         np.save(folder.own_order, own, allow_pickle=False)
-    model_facts = _measure_model(workload, config, rows_only)
+    model_facts = _measure_model(workload, config, rows_only, _peer_failure(folder))
     rates = model_facts.pop(SURVEYED)
     if rates is not None:
         require_planned(rates, config, len(facts))
@@ -103,7 +108,8 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         "trainer": dict(workload.run_facts()),
     }
     write_json(folder.survey, survey)
-    return 0
+    has_lost = survey["failure"] and world.size() > 1 and not rows_only
+    return world.EXIT_PEERS if has_lost else 0  # the others wait for what will not come
 
 
 def _survey_data(folder: PilotFolder) -> int:
@@ -113,15 +119,32 @@ def _survey_data(folder: PilotFolder) -> int:
     return 0
 
 
-def _rows_per_step(config: Config) -> int:
-    return config.batch.micro_batch_size * config.batch.grad_accum_steps
-
-
 def _fitting(config: Config, at_once: int, device: torch.device) -> int:
     """Runs at a time that memory allows; what the configuration says is taken as it is."""
     if config.launcher.max_parallel is not None:
         return at_once
-    return fitting(at_once, peak_memory_bytes(device), memory_limit_bytes(device))
+    peak = peak_memory_bytes(device)
+    if peak is not None and device.type == "cpu":  # another device's memory is not shared
+        peak *= config.launcher.num_processes
+    return fitting(at_once, peak, memory_limit_bytes(device))
+
+
+def _followed(folder: PilotFolder, workload: Workload, config: Config, rows_only: bool) -> int:
+    """The part of a process that is not the first one: only what needs all of them."""
+    from pilot.engines.follower import follow_survey
+
+    workload.own_order(_num_draws(config, workload.num_rows or 0))
+    return 0 if rows_only else follow_survey(workload, config, _peer_failure(folder))
+
+
+def _num_draws(config: Config, num_rows: int) -> int:
+    done = (config.full_run.start_step or 0) * config.rows_per_step
+    return done + max(2 * num_rows, _MAX_DRAWS)
+
+
+def _peer_failure(folder: PilotFolder) -> Path:
+    """Where another process than the first one says what the user's code raised in it."""
+    return folder.root / "survey_failure.json"
 
 
 def _open(config: Config, module_path: Path) -> Workload:
@@ -157,7 +180,9 @@ def write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
     os.replace(temporary, path)
 
 
-def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[str, Any]:
+def _measure_model(
+    workload: Workload, config: Config, rows_only: bool, peer_failure: Path
+) -> dict[str, Any]:
     """Parameters, bytes and seconds; what the recipe's failure hides is said in ``failure``."""
     found: dict[str, Any] = {
         "num_parameters": None,
@@ -177,16 +202,31 @@ def _measure_model(workload: Workload, config: Config, rows_only: bool) -> dict[
         _require_known_step(config)
         return {**found, "failure": "the survey was killed while it measured the model"}
     started = time.perf_counter()
-    order = _any_rows(workload.num_rows, _TIMED_STEPS * _rows_per_step(config))
+    order = _any_rows(workload.num_rows, _TIMED_STEPS * config.rows_per_step)
     first = (config.full_run.start_step or 0) + 1
     try:
-        engine = workload.make_engine(order=order, first_step=first, observer=Observer())
+        engine = lead(workload.make_engine(order=order, first_step=first, observer=Observer()))
         engine.run(_measured(engine, workload, found, started))
     except RecipeFailure as failure:
         if isinstance(failure.error, ContractError):
             raise ConfigError([as_mistake(failure.error)]) from failure
         found["failure"] = f"the recipe failed in {failure.where}: {failure.error}"[:500]
+        if world.is_lost_peer(failure.error):
+            found["failure"] = _said_by(peer_failure)
+    except (world.PeerLost, world.Stopped) as lost:
+        found["failure"] = _said_by(peer_failure, lost)
     return found
+
+
+def _said_by(peer_failure: Path, lost: BaseException | None = None) -> str:
+    """What another process said before it ended; one that was killed says nothing."""
+    if not peer_failure.is_file():
+        if isinstance(lost, world.Stopped):
+            raise lost
+        world.wait_for_the_agent()
+        return "another process of the survey ended"
+    outcome = from_json(Outcome, read_json(peer_failure))
+    return f"the recipe failed in {outcome.where}, {outcome.message}"[:500]
 
 
 def _require_known_step(config: Config) -> None:
@@ -219,6 +259,7 @@ def _measured(engine: Engine, workload: Workload, found: dict[str, Any], started
     found[SURVEYED] = engine.own_rates()
     found["start_step"] = engine.step
     found["resume"] = engine.restored.values() if engine.restored is not None else None
+    found["capabilities"] = dataclasses.asdict(engine.capabilities)
     steps = []
     for _ in range(_TIMED_STEPS):
         begun = time.perf_counter()

@@ -55,6 +55,37 @@ def test_the_usual_shape() -> None:
     assert rates[2][0] < rates[1][1] and rates[2][1] > 0.0
 
 
+def test_several_processes_share_a_step() -> None:
+    sections: dict[str, Any] = {
+        "recipe": {"trainer": "train.py"},
+        "engine": {"name": "transformers"},
+        "full_run": {"schedule_steps": None, "epochs": 10.0},
+    }
+    one = plan(**sections)
+    two = plan(**sections, launcher={"num_processes": 2})
+    assert (two.num_processes, two.rows_per_step) == (2, 2 * one.rows_per_step)
+    assert two.schedule.schedule_steps * 2 == one.schedule.schedule_steps
+    assert two.num_rows_needed == 2 * one.num_rows_needed
+    assert any("world sizes other than 2" in line for line in two.not_measured)
+    assert any("world sizes other than 1" in line for line in one.not_measured)
+    assert any("engine=native runs one process" in line for line in plan().not_measured)
+
+
+def test_what_an_engine_cannot_do_is_not_measured() -> None:
+    able = dict.fromkeys(("can_replay", "can_branch", "reports_row_ids"), True)
+    assert plan({**SURVEY, "capabilities": able}).not_measured == plan().not_measured
+    lacking = {**able, "can_branch": False, "reports_row_ids": False}
+    lines = plan({**SURVEY, "capabilities": lacking, "not_measured": ["x"]}).not_measured
+    found = [line for line in lines if line not in plan().not_measured]
+    assert found == [
+        "the cool-down, and arms that begin at a state of the baseline: engine=native has no "
+        "can_branch",
+        "which rows a step trained on: steps cannot be paired by their rows: engine=native has no "
+        "reports_row_ids",
+        "x",
+    ]
+
+
 def test_the_warm_up_is_never_shortened() -> None:
     p = plan(full_run={"schedule_steps": 5000, "warmup_steps": 700})
     assert p.segments[0].last_step == 700 and p.stop_step == 716

@@ -52,12 +52,14 @@ class WholeArm:
 
     ``num_steps`` counts its cool-down; ``secs`` is None where the survey could not time a step.
     ``stop_step`` is the last step before the cool-down, ``num_rows`` counts the training rows.
+    ``num_devices`` are those that one arm keeps busy.
     """
 
     num_steps: int
     secs: float | None
     stop_step: int
     num_rows: int
+    num_devices: int = 1
 
 
 def planned_arms(
@@ -121,13 +123,13 @@ def reference_only(arms: Sequence[PlannedArm]) -> tuple[PlannedArm, ...]:
 def rows_needed(config: Config, num_steps: int) -> int:
     """Rows that the hungriest arm draws in ``num_steps`` steps."""
     batch = config.batch
-    widths = [batch.micro_batch_size * batch.grad_accum_steps]
+    widths = [batch.micro_batch_size * batch.grad_accum_steps]  # of each process
     for spec in arm_specs(config):
         if spec.variable == "batch.micro_batch_size":
             widths.append(int(spec.value) * batch.grad_accum_steps)
         elif spec.variable == "batch.grad_accum_steps":
             widths.append(batch.micro_batch_size * int(spec.value))
-    return num_steps * max(widths)
+    return num_steps * max(widths) * config.launcher.num_processes
 
 
 def count_steps(arms: Sequence[PlannedArm]) -> int:
@@ -169,6 +171,7 @@ def _over_budget(
             return f"{key} = {limit:g}: about {wall:.0f} s with it"
     hours = budget.budget_device_hours
     # Arms that share a CPU share one device: the machine is busy for the wall time.
-    if hours is not None and wall / 3600.0 > hours:
-        return f"arms.budget_device_hours = {hours:g}: about {wall / 3600.0:.3g} h with it"
+    needed = wall / 3600.0 * whole.num_devices
+    if hours is not None and needed > hours:
+        return f"arms.budget_device_hours = {hours:g}: about {needed:.3g} h with it"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,8 +62,10 @@ def _pilot(words: Sequence[str], config_dir: Path | None, multirun: bool) -> int
     from pilot.cli.compose import compose
     from pilot.cli.outdir import claim
     from pilot.cli.sweeps import quoted
+    from pilot.engines.world import refuse_many
     from pilot.launchers.processes import Terminated
 
+    refuse_many(os.environ)
     start = Path.cwd()
     composed = compose(words, start, config_dir, multirun=multirun)
     root = start / str(composed.tree["out_dir"])

@@ -29,11 +29,15 @@ _FIRST_WORD_SECS, _LOG_LINES = 30.0, 8
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked: the callable, its seed, and training arguments that the recipe sets."""
+    """What is asked: the callable, its seed, and training arguments that the recipe sets.
+
+    ``num_processes``: how many the full run has; one is asked.
+    """
 
     target: str
     seed: int
     arguments: Mapping[str, Any]
+    num_processes: int = 1
     timeout_secs: float | None = None
 
 
@@ -60,6 +64,7 @@ def ask(question: Question, cwd: Path) -> Answer:
             "target": question.target,
             "seed": question.seed,
             "arguments": dict(question.arguments),
+            "num_processes": question.num_processes,
         }
         write_json(root / "request.json", request)
         ended = _wait(root, cwd, question.timeout_secs)

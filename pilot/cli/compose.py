@@ -176,6 +176,7 @@ def _asked(tree: Mapping[str, Any], start: Path) -> Answer:
         target=str(recipe["trainer"]),
         seed=int(tree["pilot"]["seed"]),
         arguments=recipe.get("arguments") or {},
+        num_processes=tree["launcher"]["num_processes"],
         timeout_secs=tree["launcher"]["timeout_secs"],
     )
     answer = ask(question, start)

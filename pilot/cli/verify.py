@@ -65,7 +65,8 @@ def _fingerprint(composed: Composed) -> dict[str, object]:
     files = [] if has_trainer else handle.input_files()
     files += checkpoint_files(tree["recipe"])
     sets = _present_sets(composed) if has_trainer else []
-    return make_fingerprint(tree, handle.module_path, files, world_size=1, data_sets=sets)
+    world_size = int(tree["launcher"]["num_processes"])
+    return make_fingerprint(tree, handle.module_path, files, world_size=world_size, data_sets=sets)
 
 
 def _present_sets(composed: Composed) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ word only loads what it needs (``judge`` runs without torch).
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,9 @@ def resume(arguments: list[str]) -> int:
     """Go on with a pilot that was interrupted."""
     args = _folder_parser("resume", "Go on with an interrupted pilot.").parse_args(arguments)
     from pilot import campaign
+    from pilot.engines.world import refuse_many
 
+    refuse_many(os.environ)
     return int(campaign.resume(args.dir))
 
 

@@ -35,6 +35,12 @@ class Choice:
     refused: str = ""
 
 
+def of_several_processes() -> Choice:
+    """None: each process would have to be told before it draws its first batch."""
+    why = "rows are held out only where one process trains (launcher.num_processes=1)"
+    return Choice(mode="", row_ids=(), refused=why)
+
+
 def of_a_stream() -> Choice:
     """None: rows of a stream cannot be left out without another stream."""
     return Choice(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from pilot.config import Config
-from pilot.engines import seeds
+from pilot.engines import MAX_WORLD_SIZE, seeds
 from pilot.engines.base import Capabilities, Observer, Program
 from pilot.engines.complete import CompleteRecipe, complete
 from pilot.engines.group_rates import GroupRates
@@ -56,7 +56,7 @@ class NativeEngine:
         can_branch=True,
         reports_row_ids=True,
         reports_pre_clip_norm=True,
-        max_world_size=1,
+        max_world_size=MAX_WORLD_SIZE["native"],
     )
 
     def __init__(

@@ -19,13 +19,15 @@ import yaml
 
 from pilot import checkpoint
 from pilot.config import Config, validate
-from pilot.engines import PARENT_PID, early_end
+from pilot.engines import PARENT_PID, early_end, world
 from pilot.engines.arm import RunningArm, save_state, validate_at
 from pilot.engines.base import Engine, Program, StepRequest
 from pilot.engines.choose import open_workload
+from pilot.engines.ending import failed
 from pilot.engines.extension import extend
 from pilot.engines.fork_check import ForkRefused, check_fork, forget_fork
 from pilot.engines.guard import guard
+from pilot.engines.leader import begin_again, lead
 from pilot.engines.recorder import Recorder
 from pilot.engines.settle import base_table, settle_rates
 from pilot.engines.starting import measure_start, require_same_rows, take_up
@@ -35,12 +37,10 @@ from pilot.experiments import movement
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, count_attempts, read_json
 from pilot.jsonl import from_json, write_json
 from pilot.locks import hold
-from pilot.memory import peak_memory_bytes
 from pilot.plan import BEFORE, COOLDOWN_END, read_plan
 from pilot.records import Outcome
 from pilot.schedule import full_schedule
 from pilot.segments import cooldown_rate
-from pilot.tracking.hide import hide_message
 
 # An arm whose parent was killed ends at its next step; a resumed pilot waits that long for it.
 _LOCK_WAIT_SECS = 120.0
@@ -48,9 +48,17 @@ _ENDED = (Outcome.COMPLETED, Outcome.DECIDED, Outcome.IDENTICAL)
 
 
 def run_arm(root: Path) -> int:
-    """Run the arm in ``root`` to its end; returns 0 when it has an outcome (of any kind)."""
+    """Run the arm in ``root`` to its end; returns 0 when it has an outcome (of any kind).
+
+    One of several processes that is not the first one follows it, and writes nothing.
+    """
     folder = ArmFolder(root)
-    return run_guarded(lambda: _run(folder), folder.error)
+    with world.stoppable():
+        if world.rank():
+            from pilot.engines.follower import follow_arm
+
+            return world.end_process(run_guarded(lambda: follow_arm(folder), folder.error))
+        return world.end_process(run_guarded(lambda: _run(folder), folder.error))
 
 
 def _run(folder: ArmFolder) -> int:
@@ -63,11 +71,14 @@ def _run(folder: ArmFolder) -> int:
         try:
             outcome = _recorded(folder, job, config)
         except ForkRefused as refused:
-            outcome = _recorded(folder, forget_fork(folder, job, str(refused)), config)
+            fresh = forget_fork(folder, job, str(refused))
+            begin_again()
+            outcome = _recorded(folder, fresh, config)
         write_json(folder.outcome, outcome)
         if outcome.status in _ENDED:  # nothing is left to be resumed
             checkpoint.prune(folder.checkpoints, keep_newest=0)
-    return 0
+    failed_alone = outcome.status in (Outcome.EXCEPTION, Outcome.OUT_OF_MEMORY)
+    return world.EXIT_PEERS if failed_alone and world.size() > 1 else 0
 
 
 def _recorded(folder: ArmFolder, job: Job, config: Config) -> Outcome:
@@ -93,8 +104,10 @@ def _attempt(
             workload = open_workload(config, Path(job.module_path), pilot_folder)
             num_rows = workload.num_rows
         require_same_rows(job, workload, pilot_folder)
-        engine = workload.make_engine(
-            order=order, first_step=job.start_step + 1, observer=recorder, attempt=attempt
+        engine = lead(
+            workload.make_engine(
+                order=order, first_step=job.start_step + 1, observer=recorder, attempt=attempt
+            )
         )
         arm = RunningArm(
             folder=folder,
@@ -108,12 +121,16 @@ def _attempt(
         )
         goes_on = take_up(arm, attempt, started, pilot_folder)
         return engine.run(_program(arm, goes_on))
-    except RecipeFailure as failure:
+    except (RecipeFailure, world.PeerLost, world.Stopped) as failure:
         if engine is not None:
             with contextlib.suppress(RuntimeError):  # a GPU after an assertion answers nothing
                 engine.flush()
+        if not isinstance(failure, RecipeFailure) or world.is_lost_peer(failure.error):
+            world.wait_for_the_agent()
+        if not isinstance(failure, RecipeFailure):
+            raise
         recorder.on_exception(failure)
-        return _failed(failure, recorder.last_step, engine)
+        return failed(failure, recorder.last_step, engine)
 
 
 def _program(arm: RunningArm, goes_on: bool) -> Program:
@@ -205,18 +222,4 @@ def _stopped(arm: RunningArm) -> Outcome:
         where="watching",
         step=arm.recorder.stop_step,
         message=arm.recorder.stop_reason,
-    )
-
-
-def _failed(failure: RecipeFailure, last_step: int, engine: Engine | None) -> Outcome:
-    return Outcome(
-        status=Outcome.OUT_OF_MEMORY if failure.out_of_memory else Outcome.EXCEPTION,
-        last_step=last_step,
-        where=failure.where,
-        step=failure.step,
-        row_ids=failure.row_ids,
-        error_type=type(failure.error).__name__,
-        message=hide_message(str(failure.error)[:2_000]),
-        traceback_text=hide_message(failure.traceback_text),
-        peak_memory_bytes=peak_memory_bytes(engine.device) if engine is not None else None,
     )

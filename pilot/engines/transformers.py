@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from pilot.config import Config
+from pilot.engines import MAX_WORLD_SIZE
 from pilot.engines.base import Capabilities, Observer, Program, StepRequest
 from pilot.engines.guard import guard, is_out_of_memory
 from pilot.engines.hf import state as states
@@ -24,6 +25,7 @@ from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.driver import Driver, LoopEnd
 from pilot.engines.hf.failure import ended_early, failure_of, nothing_to_train
 from pilot.engines.hf.held_out import require_not_drawn
+from pilot.engines.hf.ranks import in_order, num_ranks, share_of
 from pilot.engines.hf.rates import measure_rates
 from pilot.engines.hf.resume_from import UserResume
 from pilot.engines.hf.rows import Rows, length_of
@@ -44,11 +46,13 @@ class TransformersEngine:
     Args:
         trainer: a Trainer that has not been trained.
         config: the validated configuration of this arm.
-        planned: the micro-batches of the first steps, step by step, as far as they are known.
+        planned: the micro-batches of the first steps, step by step, as far as they are known; of
+            several processes, this one's.
         first_step: the step (of the full run's count) that the loop begins with.
         observer: receives the events.
         attempt: the number of this attempt, written into validation records.
         source_of: the source of a row, by its id.
+        planned_rows: the rows of the same steps, of all processes; None: this one is alone.
     """
 
     capabilities = Capabilities(
@@ -57,7 +61,7 @@ class TransformersEngine:
         can_branch=True,
         reports_row_ids=True,
         reports_pre_clip_norm=True,
-        max_world_size=None,
+        max_world_size=MAX_WORLD_SIZE["transformers"],
     )
 
     def __init__(
@@ -70,10 +74,13 @@ class TransformersEngine:
         observer: Observer,
         attempt: int = 1,
         source_of: Callable[[int], str] = lambda row: "train",
+        planned_rows: Sequence[Rows] | None = None,
     ) -> None:
         self.trainer, self.config, self.observer, self.attempt = trainer, config, observer, attempt
         self.first_step = first_step
         self.batches = {first_step + i: rows for i, rows in enumerate(planned)}
+        rows_of = planned_rows if planned_rows is not None else [in_order([b]) for b in planned]
+        self._rows = {first_step + i: rows for i, rows in enumerate(rows_of)}
         self.tap = Tap(trainer, observer.on_step, source_of, keeps_random=True)
         self.built_dtypes = sorted({str(p.dtype)[6:] for p in self.tap.model.parameters()})
         self._pending: Mapping[str, Any] | None = None
@@ -134,7 +141,7 @@ class TransformersEngine:
 
     def rows_of(self, step: int) -> tuple[int, ...]:
         """The row ids of ``step``, planned or drawn; empty where they are not known."""
-        return tuple(row for batch in self.batches.get(step, ()) for row in batch)
+        return self._rows.get(step, ())
 
     # ---- the loop
 
@@ -201,7 +208,10 @@ class TransformersEngine:
 
     def step_ends(self) -> bool:
         """After a step of the loop; True: the loop has to stop."""
-        self.batches[self.step] = list(self.tap.step_batches)
+        drawn = list(self.tap.step_batches)
+        if drawn != self.batches.get(self.step):  # another order than planned, or one behind it
+            self.batches[self.step] = drawn
+            self._rows[self.step] = in_order([drawn]) if num_ranks() == 1 else ()
         require_not_drawn(self.trainer, self.rows_of(self.step), self.step)
         for param, grad in self._kept.items():
             param.grad = grad
@@ -308,6 +318,7 @@ class TransformersEngine:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a snapshot; before ``run``, the loop will begin behind it."""
+        state = states.of_this_process(state)
         if self._runs:
             states.put(self.tap, state)
             return
@@ -319,13 +330,13 @@ class TransformersEngine:
         self.restore(state)
         rows = tuple(int(row) for row in row_ids)
         size = self.trainer.args.per_device_train_batch_size
-        batches = [rows[i : i + size] for i in range(0, len(rows), size)]
-        if rows == self.rows_of(self.step + 1):  # as the loader divides them
-            batches = self.batches[self.step + 1]
+        known = [step for step, planned in self._rows.items() if planned == rows]
+        batches = self.batches[known[0]] if known else share_of(rows, size)
         rate = float(self.optimizer.param_groups[0].get("initial_lr", 0.0))
         rate *= (self.tap.rates.scales or (1.0,))[0]
         self.tap.forced_rate = rate  # a warm-up's first step would not move
-        train_rows(self.tap, self._loader, batches)
+        with guard("replay", step=self.step + 1, row_ids=rows):
+            train_rows(self.tap, self._loader, batches)
         self.tap.forced_rate = None
         record = self.probe.collect()
         assert record is not None

@@ -20,7 +20,7 @@ from pilot.entry import EXIT_DISK_FULL, raise_left_error
 from pilot.errors import ArmCrashed, DiskFull, PilotError
 from pilot.folder import ArmFolder, Job, read_json
 from pilot.jsonl import from_json, write_json
-from pilot.launchers.processes import PILOT, POLL_SECS, Child, stop_signals
+from pilot.launchers.processes import POLL_SECS, Child, command_of, stop_signals
 from pilot.launchers.progress import Progress
 from pilot.memory import num_oom_kills
 from pilot.records import Outcome
@@ -35,7 +35,8 @@ End = Outcome | PilotError
 class Setting:
     """Where and how arms run: the launcher's keys, arms at a time, threads of each, directory.
 
-    ``command`` is what is given the words ``arm DIR``.
+    ``command`` is what is given the words ``arm DIR``; None: pilot, in as many processes as the
+    launcher's keys say.
     """
 
     launcher: Launcher
@@ -43,7 +44,7 @@ class Setting:
     num_threads: int | None
     cwd: Path
     terminal: Terminal
-    command: tuple[str, ...] = PILOT
+    command: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -133,7 +134,7 @@ def _start(run: _Run, setting: Setting) -> None:
         setting.cwd,
         timeout_secs=setting.launcher.timeout_secs,
         num_threads=setting.num_threads,
-        command=setting.command,
+        command=setting.command or command_of(setting.launcher.num_processes),
     )
 
 

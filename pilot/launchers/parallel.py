@@ -28,21 +28,23 @@ def parallelism(
     """Runs at a time and threads of each (None: what torch takes by itself).
 
     On a CPU the cores are shared out; another device belongs to one arm at a time. What the
-    configuration says wins.
+    configuration says wins. A run of several processes has as many times the threads.
     """
     if launcher.max_parallel is not None:
         at_once = min(launcher.max_parallel, num_runs)
     elif device_type == "cpu":
-        at_once = min(num_runs, max(1, cores // (launcher.num_threads or 1)))
+        cores_of_each = launcher.num_processes * (launcher.num_threads or 1)
+        at_once = min(num_runs, max(1, cores // cores_of_each))
     else:
         at_once = 1
     return at_once, threads_of_each(launcher, device_type, cores, at_once)
 
 
 def threads_of_each(launcher: Launcher, device_type: str, cores: int, at_once: int) -> int | None:
-    """Threads of each of ``at_once`` runs; None: what torch takes by itself."""
-    if launcher.num_threads is None and at_once > 1 and device_type == "cpu":
-        return max(1, cores // at_once)
+    """Threads of each process of ``at_once`` runs; None: what torch takes by itself."""
+    num_processes = at_once * launcher.num_processes
+    if launcher.num_threads is None and num_processes > 1 and device_type == "cpu":
+        return max(1, cores // num_processes)
     return launcher.num_threads
 
 

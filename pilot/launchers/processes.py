@@ -14,9 +14,11 @@ from pathlib import Path
 from types import FrameType
 
 from pilot.engines import PARENT_PID
+from pilot.engines.world import TORCHRUN_VARIABLES
 
 POLL_SECS = 0.2
 PILOT = (sys.executable, "-m", "pilot")
+_RANKS = (sys.executable, "-m", "pilot.launchers.ranks")
 _ASK_SECS = 5.0
 
 
@@ -108,6 +110,11 @@ def stop_signals() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
+def command_of(num_processes: int) -> tuple[str, ...]:
+    """What is given the words of a run of so many processes."""
+    return PILOT if num_processes == 1 else (*_RANKS, str(num_processes))
+
+
 def run_process(
     words: Sequence[str],
     log: Path,
@@ -115,10 +122,18 @@ def run_process(
     *,
     timeout_secs: float | None,
     num_threads: int | None,
+    num_processes: int = 1,
 ) -> Ended:
-    """Run ``python -m pilot WORDS`` to its end."""
+    """Run ``python -m pilot WORDS``, in one process or several, to its end."""
     with stop_signals() as check:
-        child = Child(words, log, cwd, timeout_secs=timeout_secs, num_threads=num_threads)
+        child = Child(
+            words,
+            log,
+            cwd,
+            timeout_secs=timeout_secs,
+            num_threads=num_threads,
+            command=command_of(num_processes),
+        )
         try:
             while True:
                 ended = child.poll()
@@ -131,7 +146,8 @@ def run_process(
 
 
 def _environment(num_threads: int | None) -> dict[str, str]:
-    environment = {**os.environ, PARENT_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    own = {PARENT_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    environment = {k: v for k, v in os.environ.items() if not _is_torchruns(k)} | own
     environment.setdefault("TOKENIZERS_PARALLELISM", "false")
     if num_threads:
         environment["OMP_NUM_THREADS"] = str(num_threads)
@@ -140,3 +156,8 @@ def _environment(num_threads: int | None) -> dict[str, str]:
         [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     return environment
+
+
+def _is_torchruns(name: str) -> bool:
+    """Whether a variable is one that torchrun sets for its own workers."""
+    return name in TORCHRUN_VARIABLES or name.startswith("TORCHELASTIC_")

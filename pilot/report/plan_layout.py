@@ -138,7 +138,8 @@ def _extension(plan: Plan) -> str:
 
 
 def _data(plan: Plan, survey: Mapping[str, Any]) -> str:
-    rows = f"{plan.rows_per_step} rows a step, {plan.num_rows_needed} rows needed"
+    shared = f" of {plan.num_processes} processes" if plan.num_processes > 1 else ""
+    rows = f"{plan.rows_per_step} rows a step{shared}, {plan.num_rows_needed} rows needed"
     have = survey.get("num_train_rows")
     text = f"{rows} of {'a stream' if have is None else have}"
     names = [one_line(name, 30) for name in survey.get("source_names") or ()]

@@ -140,7 +140,7 @@ def tree_of(trainer: Any, name: str, max_steps: int) -> dict[str, Any]:
         "gates": {gate: {} for gate in Gates.model_fields if gate not in ("strict", "waive")},
         "checks": {},
         "tracking": {},
-        "launcher": {},
+        "launcher": {"num_processes": max(1, int(args.world_size))},
         "out_dir": "out",
     }
 

@@ -7,6 +7,7 @@ gives it back when it ends.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import traceback
@@ -51,7 +52,7 @@ def _ask(root: Path) -> int:
                 request["arguments"],
                 seed=int(request["seed"]),
             )
-            answer = answer_of(built, target)
+            answer = answer_of(built, target, int(request["num_processes"]))
         except PilotError:
             raise
         except (Exception, SystemExit) as error:
@@ -60,14 +61,14 @@ def _ask(root: Path) -> int:
     return 0
 
 
-def answer_of(built: Built, target: str) -> dict[str, Any]:
+def answer_of(built: Built, target: str, num_processes: int = 1) -> dict[str, Any]:
     """Everything that a configuration takes from a Trainer, as JSON.
 
     ``tree`` are values by our keys, ``engine`` is what is kept with the configuration,
     ``arguments`` is the table of the training arguments, ``notes`` are for who reads the plan.
     """
     trainer = built.trainer
-    loader, max_steps, per_epoch = _run_of(trainer, target)
+    loader, max_steps, per_epoch = _run_of(trainer, target, num_processes)
     settings = settings_of(trainer, loader)
     rates = _rates(trainer, max_steps)
     warmup = warmup_of(trainer.args, max_steps)
@@ -103,8 +104,10 @@ def _rates(trainer: Any, max_steps: int) -> list[float]:
         return []
 
 
-def _run_of(trainer: Any, target: str) -> tuple[Any, int, int]:
+def _run_of(trainer: Any, target: str, num_processes: int) -> tuple[Any, int, int]:
     """The training loader, the steps of the full run, and those of one epoch.
+
+    Several processes share the batches of an epoch out; the loader here is that of one alone.
 
     Raises:
         ConfigError: there is nothing to train on.
@@ -123,7 +126,14 @@ def _run_of(trainer: Any, target: str) -> tuple[Any, int, int]:
         )
         raise _no_data(target, rule, "make the batch smaller, or keep the last one")
     values = trainer.set_initial_training_values(trainer.args, loader)
-    return loader, int(values[-1]), int(values[1])
+    steps, per_epoch, batches = int(values[-1]), int(values[1]), _length(loader)
+    if num_processes > 1 and batches:
+        share = batches // num_processes if trainer.args.dataloader_drop_last else None
+        share = -(-batches // num_processes) if share is None else share
+        per_epoch = max(1, -(-share // int(trainer.args.gradient_accumulation_steps)))
+        if int(trainer.args.max_steps) <= 0:
+            steps = math.ceil(float(trainer.args.num_train_epochs) * per_epoch)
+    return loader, steps, per_epoch
 
 
 def _length(rows: Any) -> int | None:

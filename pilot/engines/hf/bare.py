@@ -7,6 +7,7 @@ loop's, bit for bit on a CPU; the user's callbacks are not called.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -41,7 +42,8 @@ def train_rows(tap: Tap, loader: Any, batches: Sequence[Rows], *, is_try: bool =
     for index, inputs in enumerate(samples):
         is_last = index == len(samples) - 1
         trainer.accelerator.gradient_state._set_sync_gradients(is_last)
-        loss += float(trainer.training_step(model, inputs, num_items))
+        with nullcontext() if is_last else trainer.accelerator.no_sync(model=model):
+            loss += float(trainer.training_step(model, inputs, num_items))
     if not is_try:
         _update(tap, model)
     model.zero_grad()

@@ -20,6 +20,7 @@ class Watcher(Protocol):
 
     trainer: Any
     probe: Probe
+    hides_tensors: bool
     measuring: Callable[[], contextlib.AbstractContextManager[Any]]
 
     def replace(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
@@ -55,7 +56,10 @@ class Clipping:
     def measure(self) -> None:
         """The gradients are all there: take their norms, unless it has been done."""
         if not self._measured:
-            self._probe.grads_ready()
+            if self._watcher.hides_tensors:
+                self._probe.norm_given(None)
+            else:
+                self._probe.grads_ready()
             self._measured = True
 
     def _clip(
@@ -67,11 +71,15 @@ class Clipping:
             accelerator.unscale_gradients = _nothing
         try:
             with self._watcher.measuring():
-                self.measure()
+                if not self._watcher.hides_tensors:
+                    self.measure()
             norm = original(parameters, max_norm, *rest, **more)
         finally:
             accelerator.__dict__.pop("unscale_gradients", None)
         with self._watcher.measuring():
+            if self._watcher.hides_tensors:
+                self._probe.norm_given(norm)
+                self._measured = True
             limit = float(max_norm)
             if 0.0 < limit < float("inf"):
                 self._limit = limit if self._limit is None else min(limit, self._limit)

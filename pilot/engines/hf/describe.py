@@ -15,6 +15,8 @@ from pilot.config import Config, validate
 from pilot.engines import seeds
 from pilot.engines.hf.arguments import tree_of
 from pilot.engines.hf.rates import measure_rates, planned_rates
+from pilot.engines.hf.rows import inner_batch_sampler
+from pilot.engines.hf.sharded import HIDES, of_trainer
 from pilot.engines.hf.workload import TrainerWorkload
 from pilot.folder import BASELINE, ArmFolder, PilotFolder, read_json
 from pilot.jsonl import write_json, write_text
@@ -80,7 +82,7 @@ def describe(
     if not _has_formula(validate(tree), table):
         tree["full_run"]["schedule"] = TRAINER
     config = validate(tree)
-    workload = TrainerWorkload(trainer, config, {}, loader=loader)
+    workload, hidden = TrainerWorkload(trainer, config, {}, loader=loader), of_trainer(trainer)
     facts, why_not = _facts(workload) if counts else ([], "")
     survey = {
         "num_train_rows": workload.num_rows,
@@ -95,6 +97,8 @@ def describe(
         "timing": {},
         "failure": None,
         "label_audit": [],
+        "capabilities": {"reports_row_ids": inner_batch_sampler(loader) is not None},
+        "not_measured": [f"under {hidden}: {line}" for line in HIDES[hidden]] if hidden else [],
         SURVEYED: own,
         WATCHED: True,
     }
@@ -204,6 +208,6 @@ def _whole_run(plan: Plan, why_no_rows: str) -> Plan:
         validations={**validations, RUN_END: plan.stop_step},
         final_validation=RUN_END,
         checkpoints={},
-        not_measured=(_NOT_MEASURED, *([why_no_rows] if why_no_rows else [])),
+        not_measured=(_NOT_MEASURED, *([why_no_rows] if why_no_rows else []), *plan.not_measured),
         warnings=tuple(w for w in plan.warnings if "fresh optimizer state" not in w),
     )

@@ -20,16 +20,17 @@ from pilot.engines.hf.rows import BatchList, Rows, inner_batch_sampler, record_b
 class DataPlace:
     """The place in the data of one Trainer.
 
+    Where several processes train together, it is this one's: each draws its own batches.
+
     Args:
-        world: processes that share a loader's batches.
         keeps_random: whether the random states are noted; a snapshot needs them.
     """
 
-    def __init__(self, world: int, *, keeps_random: bool) -> None:
+    def __init__(self, *, keeps_random: bool) -> None:
         self.num_drawn = 0
         self.first_steps: set[int] = set()  # of an epoch
         self._drawn = BatchList()
-        self._world, self._keeps_random = world, keeps_random
+        self._keeps_random = keeps_random
         self._skip = 0
         self._begin = 0  # the first batch of the epoch that is trained on
         self._in_workers = False
@@ -52,7 +53,7 @@ class DataPlace:
         self._in_workers = bool(getattr(loader, "num_workers", 0))
         sampler = inner_batch_sampler(loader)
         if sampler is not None:
-            record_batches(sampler, self._drawn, self._before_fetch)
+            record_batches(loader.batch_sampler, self._drawn, self._before_fetch)
 
     def epoch_begins(self, step: int) -> None:
         """The loader is about to be asked for an epoch that begins behind ``step``."""
@@ -73,10 +74,10 @@ class DataPlace:
     def take(self, num_batches: int) -> list[Rows]:
         """The rows of the next batches that were drawn, per process and batch."""
         if self._skip:
-            self._drawn.take(self._skip * self._world)
+            self._drawn.take(self._skip)
             self._skip = 0
         self.num_drawn += num_batches
-        return self._drawn.take(num_batches * self._world)
+        return self._drawn.take(num_batches)
 
     def newest(self) -> Rows:
         """The rows of the batch that was drawn last; empty where none is ahead."""
@@ -127,10 +128,9 @@ class DataPlace:
         if self._in_workers or not self._keeps_random:
             return
         if self._resumed is not None and self._begin:
-            first = self._begin * self._world
-            if first <= index < first + self._world and self._resumed.get("fetch_random"):
+            if index == self._begin and self._resumed.get("fetch_random"):
                 seeds.set_random_state(self._resumed["fetch_random"])
-            elif index == first + self._world:
+            elif index == self._begin + 1:
                 seeds.set_random_state(self._resumed["random"])
                 self._random_is_set = True
         self._fetch_random = seeds.raw_state()

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pilot.engines import seeds
+from pilot.engines import seeds, world
 from pilot.engines.base import Observer
 from pilot.engines.guard import is_out_of_memory
 from pilot.engines.hf.bound import on_first_process
 from pilot.engines.hf.describe import DescribedRun, describe, earlier_schedule, write_folder
+from pilot.engines.hf.ranks import require_everywhere
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import validate_all
 from pilot.engines.recorder import Recorder
@@ -56,6 +57,7 @@ class Recording:
         Raises:
             FolderError: the folder cannot be used; in every process.
         """
+        require_everywhere("PilotCallback")
         done = self._begun_at = int(state.global_step)
         self.run = self._described(trainer, state.max_steps, loader, done)
         on_first_process(trainer, lambda: self._open(done))
@@ -64,7 +66,7 @@ class Recording:
         self.tap = Tap(trainer, self._observer.on_step, self.run.source_of)
         self.tap.step, self.tap.on_error = done, self._failed
         self.tap.measuring = self.kept
-        self._weights = movement.start_weights(self.tap)
+        self._weights = {} if self.tap.hides_tensors else movement.start_weights(self.tap)
         self.tap.attach(loader, skip_batches=skipped_batches(trainer.args, loader, done))
         self._watch(trainer)
         if done == self.run.plan.start_step:
@@ -200,6 +202,8 @@ class Recording:
             self.tap.restart_clock()
 
     def _measure_movement(self) -> None:
+        if self.tap.hides_tensors:
+            return
         few = self.tap.step - self._begun_at < 2  # a resumed run's last step may have the rate 0
         if self._recorder is not None and not self._has_moved and not few:
             self._has_moved = True
@@ -239,12 +243,16 @@ class Recording:
             rows = self.tap.failed_rows() if within > step else ()
             with contextlib.suppress(RuntimeError):  # a GPU after an assertion answers nothing
                 self.tap.flush()
-            if not isinstance(error, Exception):
+            if world.is_lost_peer(error):
+                pass  # what happened is known, and written, in another process
+            elif not isinstance(error, Exception):
                 self.stopped = f"the run was interrupted in step {within}: {type(error).__name__}"
                 self._leave("interrupted", self.stopped)
             elif self._recorder is not None:
                 write_json(self.arm.outcome, _outcome(error, place, step, within, rows))
                 self._recorder.close()
+            elif world.size() > 1:
+                world.leave(self.arm.outcome, _outcome(error, place, step, within, rows))
         self.tap.detach()
 
 
@@ -268,7 +276,7 @@ def _outcome(
         step=step,
         row_ids=rows,
         error_type=type(error).__name__,
-        message=hide_message(str(error)[:2_000]),
+        message=hide_message(world.in_process() + str(error)[:2_000]),
         traceback_text=hide_message(text),
     )
 

@@ -32,7 +32,14 @@ def inner_batch_sampler(loader: Any) -> Any:
         found = found.batch_sampler
     sampler = getattr(found, "sampler", None)
     infinite = type(sampler).__name__ == "_InfiniteConstantSampler"  # torch: an iterable dataset
-    return None if found is None or infinite else found
+    return None if found is None or infinite or dispatches(loader) else found
+
+
+def dispatches(loader: Any) -> bool:
+    """Whether process 0 draws all batches and hands out pieces: nobody else knows their rows."""
+    state = getattr(loader, "state", None)
+    name = type(loader).__name__
+    return name == "DataLoaderDispatcher" and int(getattr(state, "num_processes", 1)) > 1
 
 
 def length_of(loader: Any) -> float:
@@ -72,23 +79,20 @@ def record_batches(
 def planned_batches(trainer: Any, loader: Any, num_steps: int) -> list[list[Rows]]:
     """The micro-batches of the first ``num_steps`` steps, step by step, as the loader draws them.
 
-    Empty where rows have no ids. Random states are the caller's to keep. A sampler without a
-    generator of its own (groups of equal length) draws from torch's global one: its first epoch is
-    known, the later ones depend on what the training draws between.
+    Those of this process, where several train together. Empty where rows have no ids. Random
+    states are the caller's to keep. A sampler without a generator of its own (groups of equal
+    length) draws from torch's global one: its first epoch is known, the later ones depend on what
+    the training draws between.
     """
     sampler = inner_batch_sampler(loader)
     accumulate = trainer.args.gradient_accumulation_steps
-    world = max(1, int(trainer.args.world_size))
     steps: list[list[Rows]] = []
     epoch = 0
     while sampler is not None and len(steps) < num_steps:
         set_epoch(loader, sampler, epoch)
         if getattr(loader, "generator", None) is None:  # a loader draws a seed for an iterator
             torch.empty((), dtype=torch.int64).random_()
-        flat = [tuple(int(row) for row in batch) for batch in sampler]
-        batches = [
-            tuple(r for b in flat[i : i + world] for r in b) for i in range(0, len(flat), world)
-        ]
+        batches = [tuple(int(row) for row in batch) for batch in loader.batch_sampler]
         if not batches:
             break
         steps += [batches[i : i + accumulate] for i in range(0, len(batches), accumulate)]

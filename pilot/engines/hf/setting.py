@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pilot.engines.hf import sharded
 from pilot.engines.hf.named import KEY, argument_mistakes, argument_table, plain, wrong_value
 from pilot.errors import ConfigError, Mistake
 
@@ -50,6 +51,7 @@ class Setting:
             ConfigError: a value is of the wrong type for its argument.
         """
         self._refuse_types(args)
+        sharded.refuse(sharded.of_arguments(args))
         for name, value in self._values(args, self._wanted).items():
             self._set(args, name, value)
         if "seed" in self._wanted and getattr(args, "data_seed", None) is None:

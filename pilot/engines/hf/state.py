@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from pilot.engines import seeds
+from pilot.engines.hf.ranks import num_ranks, own_rank
 from pilot.engines.hf.tap import Tap
 from pilot.engines.state import copy_state, load_model_state, model_state
+from pilot.engines.team import team
+from pilot.errors import PilotError
 
 # What a Trainer that makes its own batches keeps between steps: prompts are answered once for
 # several of them.
@@ -46,19 +49,20 @@ def take(tap: Tap) -> dict[str, Any]:
     """Everything that the next steps depend on; tensors are not copied."""
     trainer = tap.trainer
     scaler, reference = trainer.accelerator.scaler, _moving_reference(trainer)
+    together = team()
+    own = {"random": seeds.random_state(), **tap.data.state(), "rollout": rollout(trainer)}
     return {
         "step": tap.step,
         **model_state(tap.model),
         "optimizer": tap.optimizer.state_dict(),
         "scheduler": trainer.lr_scheduler.state_dict(),
         "scaler": scaler.state_dict() if scaler is not None else {},
-        "random": seeds.random_state(),
         "probe": tap.probe.state_dict(),
         "trainer_state": json.dumps(
             {**dataclasses.asdict(trainer.state), "global_step": tap.step}, default=str
         ),
-        **tap.data.state(),
-        "rollout": rollout(trainer),
+        **own,
+        "of_processes": together.gather(own) if together is not None else [],
         "reference": reference.state_dict() if reference is not None else {},
     }
 
@@ -70,6 +74,18 @@ def put(tap: Tap, state: Mapping[str, Any]) -> None:
     tap.step, tap.data.num_drawn = int(state["step"]), int(state["num_drawn"])
     tap.probe.load_state_dict(state["probe"])
     seeds.set_random_state(state["random"])
+
+
+def of_this_process(state: Mapping[str, Any]) -> dict[str, Any]:
+    """``state`` with the random states and the place in the data of this process.
+
+    Raises:
+        PilotError: it is of another number of processes.
+    """
+    parts = state.get("of_processes") or [{}]
+    if len(parts) != num_ranks():
+        raise PilotError(f"a state of {len(parts)} processes cannot go on in {num_ranks()}")
+    return {**state, **parts[own_rank()]}
 
 
 def load_optimizer(tap: Tap, state: Mapping[str, Any]) -> None:

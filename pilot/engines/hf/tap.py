@@ -19,17 +19,25 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from pilot.engines.hf import sharded
 from pilot.engines.hf.clipping import Clipping
 from pilot.engines.hf.place import DataPlace
-from pilot.engines.hf.ranks import over_ranks
+from pilot.engines.hf.ranks import (
+    capacity_of,
+    num_ranks,
+    over_ranks,
+    received_rows,
+    send_rows,
+)
 from pilot.engines.hf.rows import Rows, contents_of, count_tokens
 from pilot.engines.hf.used_rates import UsedRates
 from pilot.memory import peak_memory_bytes
-from pilot.probe import Probe, StepFacts
+from pilot.probe import Probe, StepFacts, row_hash
 from pilot.records import Resource, StepRecord
 
 Listener = Callable[[StepRecord, Resource], None]
@@ -55,7 +63,9 @@ class Tap:
     ) -> None:
         self.trainer, self.on_step, self._source_of = trainer, on_step, source_of
         self.model: torch.nn.Module = trainer.accelerator.unwrap_model(trainer.model)
-        self.probe = Probe(self.model)
+        self.hides_tensors = sharded.hides_tensors(trainer)
+        watched = torch.nn.Module() if self.hides_tensors else self.model
+        self.probe = Probe(watched, trainer.args.device)
         self.step = 0
         self.forced_rate: float | None = None
         self.rates = UsedRates()
@@ -65,8 +75,7 @@ class Tap:
         self.measuring: Callable[[], contextlib.AbstractContextManager[Any]] = _as_they_come
         self.step_batches: list[Rows] = []
         self.place = "build"
-        world = max(1, int(trainer.args.world_size))
-        self.data = DataPlace(world, keeps_random=keeps_random)
+        self.data = DataPlace(keeps_random=keeps_random)
         self._counts = torch.zeros(3, dtype=torch.float64)
         self._contents: torch.Tensor | None = None
         self._clipping = Clipping(self)
@@ -75,6 +84,7 @@ class Tap:
         self._scale: float | None = None
         self._late: Resource | None = None
         self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._sent: torch.Tensor | None = None  # the rows of all processes, on their way
         self._step_started = time.perf_counter()
 
     @property
@@ -87,7 +97,7 @@ class Tap:
 
     @property
     def row_ids(self) -> Rows:
-        """The rows of the step that is being done, in their order."""
+        """The rows of the step that is being done, in their order; this process's own."""
         return tuple(row for batch in self.step_batches for row in batch)
 
     def attach(
@@ -217,6 +227,9 @@ class Tap:
         skipped = self._scale is not None and float(scaler.get_scale()) < self._scale
         rows = self.row_ids
         self.probe.loss_sum, self._counts = over_ranks(self.probe.loss_sum, self._counts)
+        if num_ranks() > 1:
+            capacity = capacity_of(self.trainer.args)
+            self._sent = send_rows(self.step_batches, capacity, self._counts.device)
         facts = StepFacts(
             step=self.step + 1,
             learning_rate=self.rates.end(),
@@ -224,7 +237,7 @@ class Tap:
             num_tokens=0,
             row_ids=rows,
             longest_tokens=0,
-            source_counts=dict(sorted(Counter(self._source_of(row) for row in rows).items())),
+            source_counts=self._sources(rows),
         )
         self.probe.end_step(
             facts,
@@ -242,6 +255,7 @@ class Tap:
         record = self.probe.collect()
         if record is not None and self._late is not None:
             late, self._late = self._late, None
+            record = self._of_all(record)
             if record.num_tokens and late.secs > 0:
                 late = Resource(
                     kind=late.kind,
@@ -251,6 +265,18 @@ class Tap:
                     peak_memory_bytes=late.peak_memory_bytes,
                 )
             self.on_step(record, late)
+
+    def _of_all(self, record: StepRecord) -> StepRecord:
+        """The record with the rows of all processes."""
+        if self._sent is None:
+            return record
+        rows, self._sent = received_rows(self._sent), None
+        return replace(
+            record, row_ids=rows, row_hash=row_hash(rows), source_counts=self._sources(rows)
+        )
+
+    def _sources(self, rows: Rows) -> dict[str, int]:
+        return dict(sorted(Counter(self._source_of(row) for row in rows).items()))
 
     def restart_clock(self) -> None:
         """The seconds until now belong to no step (a validation, a saving)."""

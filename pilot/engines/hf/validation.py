@@ -19,6 +19,7 @@ from pilot.engines.base import Observer
 from pilot.engines.guard import guard
 from pilot.engines.hf.held_out import HeldOutRows, held_out_rows
 from pilot.engines.hf.rows import supervised
+from pilot.engines.hf.sharded import hides_tensors
 from pilot.engines.validation import pick_rows
 from pilot.memory import peak_memory_bytes
 from pilot.records import Resource, ValidationRecord
@@ -101,7 +102,9 @@ def evaluate_rows(
     """Loss sums and supervised tokens of each row of one set, in a fixed order."""
     is_held_out = isinstance(dataset, HeldOutRows)
     loader = dataset if is_held_out else trainer.get_eval_dataloader(dataset)
-    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)  # no collective operation
+    model = trainer.model_wrapped
+    if not hides_tensors(trainer):
+        model = trainer.accelerator.unwrap_model(model)  # no collective operation
     sums: list[float] = []
     counts: list[int] = []
     model.eval()

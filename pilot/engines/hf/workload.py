@@ -15,19 +15,21 @@ import numpy as np
 from pilot.arms.price import rows_needed
 from pilot.arms.specs import arm_specs
 from pilot.config import Config
-from pilot.data.held_out import SHARE, Choice, choose, of_a_stream
+from pilot.data.held_out import SHARE, Choice, choose, of_a_stream, of_several_processes
 from pilot.engines import seeds
 from pilot.engines.base import Observer
 from pilot.engines.held_out import keep_choice, kept_choice
-from pilot.engines.hf import held_out
+from pilot.engines.hf import held_out, sharded
 from pilot.engines.hf.arguments import changes_of, disagreements
 from pilot.engines.hf.audit import audit_set
 from pilot.engines.hf.build import build_trainer
 from pilot.engines.hf.digests import changed_sets, digests
 from pilot.engines.hf.facts import row_facts
+from pilot.engines.hf.ranks import in_order, num_ranks
 from pilot.engines.hf.rates import planned_rates
 from pilot.engines.hf.rows import (
     Rows,
+    dispatches,
     inner_batch_sampler,
     planned_batches,
     set_epoch,
@@ -36,6 +38,7 @@ from pilot.engines.hf.rows import (
 from pilot.engines.hf.run_facts import run_facts
 from pilot.engines.hf.sources import source_column, source_in
 from pilot.engines.hf.validation import num_rows, validation_sets
+from pilot.engines.team import team
 from pilot.engines.transformers import TransformersEngine
 from pilot.errors import ConfigError, Mistake, UsageError
 from pilot.folder import PilotFolder, read_json
@@ -124,6 +127,8 @@ class TrainerWorkload:
         Raises:
             ConfigError: with everything in which Trainer and configuration differ.
         """
+        sharded.refuse(sharded.of_trainer(self.trainer))
+        self._require_processes()
         if self.num_rows == 0:
             raise UsageError(
                 f"{self.target}: its training set has no rows\n"
@@ -151,6 +156,27 @@ class TrainerWorkload:
     def model_mistakes(self, model: torch.nn.Module) -> list[Mistake]:
         """None beyond ``require_contract``."""
         return []
+
+    def _require_processes(self) -> None:
+        """The Trainer's processes are those that pilot started, and each draws its own rows."""
+        num, found = self.config.launcher.num_processes, max(1, int(self.trainer.args.world_size))
+        if found != num:
+            raise UsageError(
+                f"launcher.num_processes is {num}, the Trainer's processes are {found}\n"
+                "    rule:   the processes that pilot starts train together\n"
+                "    remedy: on a CPU set use_cpu=True in the Trainer's arguments, or export "
+                "ACCELERATE_USE_CPU=true"
+            )
+        splits = bool(getattr(self.trainer.args.accelerator_config, "split_batches", False))
+        if num > 1 and (splits or dispatches(self.loader)):
+            name = "split_batches" if splits else "dispatch_batches"
+            smaller = " and divide per_device_train_batch_size by the processes" if splits else ""
+            raise UsageError(
+                f"{self.target}: accelerator_config has {name}=True\n"
+                "    rule:   with several processes each must draw its own rows, or nobody knows "
+                "which of them it trains on\n"
+                f"    remedy: set {name}=False{smaller}: the rows are the same"
+            )
 
     @property
     def max_steps(self) -> int:
@@ -206,6 +232,8 @@ class TrainerWorkload:
         pilot, count = self.config.pilot, self.num_rows
         if count is None:
             return of_a_stream()
+        if num_ranks() > 1:
+            return of_several_processes()
         return choose(
             count,
             self._drawn_rows(count),
@@ -262,7 +290,7 @@ class TrainerWorkload:
         args = self.trainer.args
         width = args.train_batch_size * args.gradient_accumulation_steps * max(1, args.world_size)
         steps = self._planned(-(-num_rows // width) + len(self.loader))
-        flat = [row for step in steps for batch in step for row in batch]
+        flat = [row for step in self._of_all(steps) for row in step]
         return np.array(flat[:num_rows], dtype=np.int64)
 
     def run_facts(self) -> Mapping[str, Any]:
@@ -278,11 +306,12 @@ class TrainerWorkload:
         attempt: int = 1,
     ) -> TransformersEngine:
         """The engine that attaches to the Trainer; the order is the Trainer's own."""
-        width = max(1, self.config.batch.micro_batch_size * self.config.batch.grad_accum_steps)
+        planned = self._planned(first_step - 1 + len(order) // self.config.rows_per_step)
         engine = TransformersEngine(
             self.trainer,
             self.config,
-            planned=self._planned(first_step - 1 + len(order) // width)[first_step - 1 :],
+            planned=planned[first_step - 1 :],
+            planned_rows=self._of_all(planned)[first_step - 1 :],
             first_step=first_step,
             observer=observer,
             attempt=attempt,
@@ -299,6 +328,12 @@ class TrainerWorkload:
     def _planned(self, num_steps: int) -> Sequence[list[Rows]]:
         with untouched(self.loader):
             return planned_batches(self.trainer, self.loader, num_steps)
+
+    def _of_all(self, steps: Sequence[list[Rows]]) -> list[Rows]:
+        """The rows of each step, of all processes; each draws its own."""
+        together = team()
+        steps_of = [steps] if together is None else together.gather(list(steps))
+        return [in_order(batches_of) for batches_of in zip(*steps_of, strict=False)]
 
     def _source_of(self) -> Callable[[int], str]:
         """The source of a row by its id: from the survey's table, or from the data."""
