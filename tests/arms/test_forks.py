@@ -85,6 +85,15 @@ def test_rates_differ_from_the_first_step_with_another_rate() -> None:
     assert first_difference(job("full_run.warmup_steps"), plain, longer, [], NUM_ROWS) == 2
 
 
+def test_a_rate_inside_a_trainers_state_is_no_fork() -> None:
+    """Optimizer and scheduler of a Trainer hold the rate: the baseline's state would restore it."""
+    sections = {"engine": {"name": "transformers"}, "full_run": {"warmup_steps": 3}}
+    plain, other = config(**sections), config(**sections, optim={"learning_rate": 0.01})
+    assert first_difference(job("optim.learning_rate"), plain, other, [], NUM_ROWS) == 1
+    longer = config(**{**sections, "full_run": {"warmup_steps": 4}})
+    assert first_difference(job("full_run.warmup_steps"), plain, longer, [], NUM_ROWS) == 2
+
+
 def test_a_late_change_of_the_schedule_is_no_change_in_the_pilot() -> None:
     run = {"schedule_steps": 100, "warmup_steps": 3, "schedule": "wsd"}
     plain, other = config(full_run=run), config(full_run={**run, "decay_frac": 0.2})

@@ -83,3 +83,17 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "accelerate", None)
     with pytest.raises(MissingExtra, match=r"pilot-run\[transformers\]"):
         require_transformers()
+
+
+def test_a_module_is_found_without_importing_it(tmp_path: Path) -> None:
+    """Finding the file of ``package.module:callable`` must not run the user's code."""
+    from pilot.recipe import find_recipe_file
+
+    (tmp_path / "mypkg").mkdir()
+    (tmp_path / "mypkg" / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    (tmp_path / "mypkg" / "train.py").write_text("")
+    for target, name in (("mypkg.train:build", "train.py"), ("mypkg:build", "__init__.py")):
+        found = find_recipe_file({"trainer": target}, tmp_path)
+        assert found == (tmp_path / "mypkg" / name).resolve()
+    found = find_recipe_file({"trainer": "transformers.trainer:Trainer"}, tmp_path)
+    assert found.name == "trainer.py" and "mypkg" not in sys.modules
