@@ -5,9 +5,10 @@
 The bundled Llama is fine-tuned by a Trainer: once as it is, once with ``pilot.PilotCallback``, once
 under pilot's engine (what a pilot's arm runs in), both with their records on disk. All runs are of
 one process, on the same rows, and take turns, so the machine's mood hits them alike. Seconds of the
-process are counted (its CPU time, which other processes do not lengthen) and shown beside those of
-the wall; the first two steps of a run are left out. Prints every pair and the medians of their
-ratios; nothing is asserted. The limit is 3 % of a step of at least 80 ms.
+process are counted (its CPU time, which waiting for others does not lengthen) and shown beside
+those of the wall; the first two steps of a run are left out. The ratio of a pair is the median
+over its steps, each against the plain run's same step, which has the same rows. Prints every pair
+and the medians of their ratios; nothing is asserted. The limit is 3 % of a step of at least 80 ms.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 WARM_STEPS = 2
@@ -128,16 +130,15 @@ def run_engine(trainer: Any, folder: Path) -> None:
     recorder.close()
 
 
-def step_secs(run: Callable[..., None], rows: Any, model: Any, options: Any) -> tuple[float, float]:
-    """CPU and wall seconds of a step."""
+def step_secs(run: Callable[..., None], rows: Any, model: Any, options: Any) -> dict[str, Any]:
+    """CPU and wall seconds of every step but the first ones."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         trainer, clock = make_trainer(folder, rows, model, options.rows, options.steps + WARM_STEPS)
         gc.collect()
         run(trainer, folder)
-    times = (clock.cpu, clock.wall)
-    cpu, wall = ((t[-1] - t[WARM_STEPS - 1]) / (len(t) - WARM_STEPS) for t in times)
-    return cpu, wall
+    times = {"cpu": clock.cpu, "wall": clock.wall}
+    return {kind: np.diff(found[WARM_STEPS - 1 :]) for kind, found in times.items()}
 
 
 def main() -> None:
@@ -159,11 +160,12 @@ def main() -> None:
         for pair in range(options.pairs):
             order = (run_plain, run) if pair % 2 == 0 else (run, run_plain)
             secs = {one: step_secs(one, rows, build(), options) for one in order}
-            for index, kind in enumerate(ratios):
-                ratios[kind].append(secs[run][index] / secs[run_plain][index])
+            for kind, found in ratios.items():
+                found.append(float(np.median(secs[run][kind] / secs[run_plain][kind])))
+            plain, seen = (1000 * np.median(secs[one]["cpu"]) for one in (run_plain, run))
             print(
-                f"{name} pair {pair + 1}: plain {1000 * secs[run_plain][0]:.1f} ms of CPU a step, "
-                f"watched {1000 * secs[run][0]:.1f} ms: {100 * (ratios['cpu'][-1] - 1):+.2f} % "
+                f"{name} pair {pair + 1}: plain {plain:.1f} ms of CPU a step, "
+                f"watched {seen:.1f} ms: {100 * (ratios['cpu'][-1] - 1):+.2f} % "
                 f"(wall {100 * (ratios['wall'][-1] - 1):+.2f} %)",
                 flush=True,
             )
