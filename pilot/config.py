@@ -198,7 +198,7 @@ def _engine_mistakes(config: Config) -> list[Mistake]:
     """``engine`` and ``recipe.trainer`` belong together."""
     engine, target = config.engine.name, config.recipe.get("trainer")
     if (engine == "transformers") == bool(target):
-        return _trainer_start(config) if target else []
+        return []
     rule = "names the callable that builds the Trainer of engine=transformers, and of no other"
     remedy = (
         "add recipe.trainer: my_module:build_trainer, or path/to/file.py:build_trainer"
@@ -206,16 +206,6 @@ def _engine_mistakes(config: Config) -> list[Mistake]:
         else "add engine=transformers, or drop recipe.trainer"
     )
     return [Mistake(key="recipe.trainer", value=str(target or ""), rule=rule, remedy=remedy)]
-
-
-def _trainer_start(config: Config) -> list[Mistake]:
-    """A Trainer counts its steps itself: only a checkpoint lets it begin behind step 0."""
-    step = config.full_run.start_step
-    if not step or config.recipe.get("resume_from") is not None:
-        return []
-    rule = "a Trainer begins at step 0 unless it resumes from a checkpoint"
-    remedy = "give recipe.resume_from=path/to/checkpoint-N: it says the step"
-    return [Mistake(key="full_run.start_step", value=str(step), rule=rule, remedy=remedy)]
 
 
 def _process_mistakes(config: Config) -> list[Mistake]:

@@ -173,15 +173,3 @@ def test_conf_inside_the_package_comes_first(
     assert conf_dir() == tmp_path / "site" / "conf"
     (package / "conf" / "config.yaml").write_text("")
     assert conf_dir() == package / "conf"
-
-
-def test_a_trainer_starts_late_only_from_a_checkpoint() -> None:
-    recipe = {"trainer": "train.py:build_trainer"}
-    sections: dict[str, Any] = {
-        "engine": {"name": "transformers"},
-        "full_run": {"start_step": 7},
-        "recipe": recipe,
-    }
-    assert list(_wrong(**sections)) == ["full_run.start_step"]
-    assert _wrong(**{**sections, "recipe": {**recipe, "resume_from": "checkpoint-7"}}) == {}
-    assert _wrong(**{**sections, "full_run": {"start_step": 0}}) == {}

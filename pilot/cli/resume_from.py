@@ -26,8 +26,11 @@ def start_from(
         The override that gives Hydra the step (none without one), and all mistakes.
     """
     recipe, run = ((tree or {}).get(name) for name in ("recipe", "full_run"))
-    if not isinstance(recipe, Mapping) or recipe.get("resume_from") is None:
+    if not isinstance(recipe, Mapping):
         return [], []
+    if recipe.get("resume_from") is None:
+        step = run.get("start_step") if isinstance(run, Mapping) else None
+        return [], _without_checkpoint(step) if recipe.get("trainer") and step else []
     value = recipe["resume_from"]
     if not isinstance(value, str) or not value.strip():
         rule, remedy = "must be the path of a checkpoint, as text", "give checkpoint-N or a file"
@@ -54,6 +57,13 @@ def start_from(
     if isinstance(unresolved.get("full_run"), dict):
         unresolved["full_run"]["start_step"] = found.step
     return [f"{_STEP}={found.step}"] if given is None else [], []
+
+
+def _without_checkpoint(step: object) -> list[Mistake]:
+    """A Trainer counts its steps itself: only a checkpoint lets it begin behind step 0."""
+    rule = "a Trainer begins at step 0 unless it resumes from a checkpoint"
+    remedy = "give recipe.resume_from=path/to/checkpoint-N: it says the step"
+    return [Mistake(key=_STEP, value=str(step), rule=rule, remedy=remedy)]
 
 
 def _engine_mistakes(found: UserCheckpoint, is_trainer: bool) -> list[Mistake]:

@@ -45,8 +45,8 @@ def verify_run(root: Path, overrides: Sequence[str], config_dir: Path | None) ->
         print("\n".join(f"  {line}" for line in lines))
     if of_trainer:
         print(
-            "what only the Trainer itself says (its arguments, model, schedule) was not compared: "
-            f"pilot.PilotCallback(verdict={str(root)!r}) in the run's own script does so"
+            "its model, optimizer and the rates of all steps were not compared, nor the run's own "
+            f"script: pilot.PilotCallback(verdict={str(root)!r}) in that script does so"
         )
     if verdict == NO_GO:
         return ExitCode.NO_GO

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from pilot.cli.compose import compose
+from pilot.cli.resume_from import start_from
 from pilot.errors import ConfigError
 from pilot.view import load_arm
 from tests.cli.test_trainer_pilots import make_script_dir
@@ -274,3 +275,14 @@ def test_a_native_run_late_in_its_schedule(tmp_path: Path, run_pilot: RunPilot) 
         ).returncode
         == 2
     )
+
+
+def test_a_trainer_starts_late_only_from_a_checkpoint() -> None:
+    recipe = {"trainer": "train.py:build_trainer"}
+    _, wrong = start_from({"recipe": recipe, "full_run": {"start_step": 7}}, {}, Path.cwd())
+    assert [mistake.key for mistake in wrong] == ["full_run.start_step"]
+    for start_step in (0, None):
+        tree = {"recipe": recipe, "full_run": {"start_step": start_step}}
+        assert start_from(tree, {}, Path.cwd()) == ([], [])
+    tree = {"recipe": {"name": "mine"}, "full_run": {"start_step": 7}}
+    assert start_from(tree, {}, Path.cwd()) == ([], [])
