@@ -230,7 +230,7 @@ def _refuse_changes(folder: PilotFolder, config: Config) -> None:
     Raises:
         FolderError: with everything that differs.
     """
-    from pilot.fingerprint import differences
+    from pilot.fingerprint_differences import differences
 
     lines = differences(read_json(folder.fingerprint), _fingerprint(folder, config))
     if lines:
