@@ -17,7 +17,7 @@ from pilot import judge
 from pilot.arms import noise_store
 from pilot.arms.jobs import planned_jobs
 from pilot.arms.running import Runs, run_all
-from pilot.compare.noise import noise_floor, stored_floor, stored_values
+from pilot.compare.noise import noise_floor, stored_values
 from pilot.config import Config, validate
 from pilot.engines.world import EXIT_PEERS
 from pilot.entry import EXIT_DISK_FULL, raise_left_error
@@ -29,8 +29,9 @@ from pilot.launchers.processes import run_process
 from pilot.locks import hold
 from pilot.own_rates import rate_table
 from pilot.plan import Plan, make_plan, read_plan
-from pilot.recipe import RecipeHandle, find_recipe_file
+from pilot.recipe import find_recipe_file
 from pilot.report.terminal import Terminal, make_terminal
+from pilot.same_run import fingerprint_of, refuse_changes
 from pilot.view import PilotView, load, load_rows
 
 _IN_USE = "another pilot works in this folder"
@@ -105,7 +106,7 @@ def _walk(folder: PilotFolder, config: Config) -> ExitCode:
             cwd=cwd,
             terminal=terminal,
         )
-        run_all(Runs(folder, config, plan, jobs, setting), _refuse_changes)
+        run_all(Runs(folder, config, plan, jobs, setting), refuse_changes)
         return _conclude(folder, config, terminal)
     finally:
         terminal.close()
@@ -154,8 +155,8 @@ def _plan(
         if not folder.order.is_file():
             _write_order(folder, config, survey, plan)
         return plan
-    fingerprint = _fingerprint(folder, config)
-    floor = _stored_floor(config, fingerprint, survey, cwd)
+    fingerprint = fingerprint_of(folder, config)
+    floor = noise_store.floor_for(config, fingerprint, survey, cwd)
     plan = make_plan(
         config,
         survey,
@@ -170,26 +171,6 @@ def _plan(
         write_json(folder.noise, floor)
     write_json(folder.plan, plan)
     return plan
-
-
-def _stored_floor(
-    config: Config, fingerprint: Mapping[str, Any], survey: Mapping[str, Any], cwd: Path
-) -> dict[str, Any] | None:
-    if config.arms.noise_dir is None or not config.arms.num_replicas:
-        return None
-    key = _noise_key(config, fingerprint, survey)
-    found = noise_store.find_floor(cwd / config.arms.noise_dir, str(config.recipe["name"]), key)
-    return found if found is not None and stored_floor(found) is not None else None
-
-
-def _noise_key(config: Config, fingerprint: Mapping[str, Any], survey: Mapping[str, Any]) -> str:
-    """Threads and device change the last digits of every sum."""
-    return noise_store.store_key(
-        fingerprint,
-        config,
-        device=str(survey.get("device")),
-        num_threads=survey.get("num_threads_per_arm"),
-    )
 
 
 def _refuse_full_disk(folder: PilotFolder, config: Config, plan: Plan) -> None:
@@ -224,46 +205,6 @@ def _write_order(
     write_json(folder.survey, {**survey, "order_audit": audit})
 
 
-def _refuse_changes(folder: PilotFolder, config: Config) -> None:
-    """Refuse to go on with other code or data than the pilot began with.
-
-    Raises:
-        FolderError: with everything that differs.
-    """
-    from pilot.fingerprint import differences
-
-    lines = differences(read_json(folder.fingerprint), _fingerprint(folder, config))
-    if lines:
-        what = "\n".join(["the run changed since this pilot began:", *lines])
-        raise FolderError(
-            folder.root, what, remedy="put it back and resume, or start a new pilot elsewhere"
-        )
-
-
-def _fingerprint(folder: PilotFolder, config: Config) -> dict[str, Any]:
-    from pilot.fingerprint import make_fingerprint, surveyed_sets
-    from pilot.user_checkpoint import files_of as checkpoint_files
-
-    facts = read_json(folder.start)
-    handle = RecipeHandle(
-        module_path=Path(facts["module_path"]),
-        settings=config.recipe,
-        sequence_length=config.batch.sequence_length,
-        seed=config.pilot.seed,
-    )
-    tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
-    files = [] if config.recipe.get("trainer") else handle.input_files()
-    files += checkpoint_files(config.recipe, Path(facts["cwd"]))
-    return make_fingerprint(
-        tree,
-        handle.module_path,
-        files,
-        world_size=config.launcher.num_processes,
-        data_sets=surveyed_sets(folder.survey),
-        trainer=read_json(folder.survey).get("trainer"),
-    )
-
-
 def _conclude(folder: PilotFolder, config: Config, terminal: Terminal) -> ExitCode:
     from pilot.report.figures import draw
     from pilot.tracking.project import project
@@ -289,7 +230,7 @@ def _keep_floor(folder: PilotFolder, config: Config, view: PilotView, terminal: 
     if floor.source != "replicas" or config.arms.noise_dir is None:
         return
     place = Path(str(read_json(folder.start)["cwd"])) / config.arms.noise_dir
-    key = _noise_key(config, view.fingerprint, view.survey)
+    key = noise_store.key_for(config, view.fingerprint, view.survey)
     try:
         noise_store.keep_floor(place, view.plan.recipe, key, stored_values(floor))
     except (OSError, DiskFull) as error:  # the next pilot measures it again

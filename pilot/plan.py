@@ -26,14 +26,13 @@ from pilot.errors import PlanRefused
 from pilot.folder import BASELINE, Job
 from pilot.jsonl import from_json
 from pilot.plan_notes import not_measured, plan_warnings
+from pilot.plan_shape import Shape, shape_of
 from pilot.refusals import refusals
-from pilot.schedule import TRAINER, RateTable, Schedule, full_schedule
+from pilot.schedule import RateTable, Schedule
 from pilot.segments import Segment, make_segments
 
 BEFORE, WARMUP_END, MID_PEAK, PEAK_END = "before", "warmup_end", "mid_peak", "peak_end"
 RUN_END, COOLDOWN_END = "run_end", "cooldown_end"
-# A rate this far below the peak has cooled down by itself: no branch is needed to compare.
-_COOL_FRAC = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,25 +108,25 @@ def make_plan(
     Raises:
         PlanRefused: with every reason and its numbers.
     """
-    shape = _shape(config, survey, own_rates)
-    schedule, start, stop, cooldown = shape.schedule, shape.start, shape.stop, shape.cooldown
-    extension = _extension_steps(config, survey, schedule, stop)
-    num_steps, at_once = stop - start + cooldown, int(survey.get("num_parallel") or 1)
-    validations = _validations(schedule, start, stop, cooldown)
-    arm_secs = _arm_secs(survey, num_steps, len(validations))
-    on_cpu = str(survey.get("device", "cpu")).startswith("cpu")
-    whole = WholeArm(
-        num_steps=num_steps,
-        secs=arm_secs,
-        stop_step=stop,
-        num_rows=num_rows(survey),
-        num_devices=1 if on_cpu else config.launcher.num_processes,
-    )
+    shape = shape_of(config, survey, own_rates)
+    whole, at_once = _whole_arm(config, survey, shape), _at_once(survey)
     arms = planned_arms(config, whole, at_once, has_noise_floor)
-    least = wall_secs(arm_secs, reference_only(arms), at_once)
-    reasons = refusals(config, survey, schedule, start, stop, shape.num_peak, cooldown, least)
+    least = wall_secs(whole.secs, reference_only(arms), at_once)
+    reasons = refusals(config, survey, shape, least)
     if reasons and refuses:
         raise PlanRefused(reasons)
+    return _plan(config, survey, shape, arms, warnings)
+
+
+def _plan(
+    config: Config,
+    survey: Mapping[str, Any],
+    shape: Shape,
+    arms: tuple[PlannedArm, ...],
+    warnings: tuple[str, ...],
+) -> Plan:
+    schedule, start, stop, cooldown = shape.schedule, shape.start, shape.stop, shape.cooldown
+    extension, at_once = _extension_steps(config, survey, shape), _at_once(survey)
     return Plan(
         recipe=str(config.recipe["name"]),
         schedule=schedule.up_to(stop + extension + 1),
@@ -138,18 +137,18 @@ def make_plan(
         cooldown_steps=cooldown,
         whole_run=stop == schedule.schedule_steps,
         segments=make_segments(schedule, start, stop, cooldown),
-        validations=validations,
+        validations=_validations(shape),
         final_validation=COOLDOWN_END if cooldown else RUN_END,
-        checkpoints=_checkpoints(config, survey, schedule, start, stop),
+        checkpoints=_checkpoints(config, survey, shape),
         checkpoint_bytes=int(survey.get("checkpoint_bytes") or 0),
         rows_per_step=config.rows_per_step,
-        num_rows_needed=rows_needed(config, num_steps),
+        num_rows_needed=rows_needed(config, shape.num_steps),
         arms=arms,
         num_arm_steps=count_steps(arms),
         num_parallel=at_once,
         num_threads=survey.get("num_threads_per_arm"),
         share_of_full_run=(stop - start) / (schedule.schedule_steps - start),
-        expected_secs=wall_secs(arm_secs, arms, at_once),
+        expected_secs=wall_secs(_arm_secs(survey, shape), arms, at_once),
         not_measured=not_measured(config, survey),
         warnings=(*warnings, *plan_warnings(config, survey, start, arms)),
         extension_steps=extension,
@@ -163,46 +162,9 @@ def last_drawn_step(config: Config, num_rows: int, own_rates: RateTable | None =
     Raises:
         PlanRefused: ``full_run.schedule: trainer`` without known rates.
     """
-    shape = _shape(config, {"num_train_rows": num_rows}, own_rates)
+    shape = shape_of(config, {"num_train_rows": num_rows}, own_rates)
     left = shape.schedule.schedule_steps - shape.stop
     return shape.stop + max(shape.cooldown, min(config.pilot.max_extension_steps, left))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Shape:
-    """Where a pilot starts and stops, its peak steps, and the length of its cool-down."""
-
-    schedule: Schedule
-    start: int
-    stop: int
-    num_peak: int
-    cooldown: int
-
-
-def _shape(config: Config, survey: Mapping[str, Any], own_rates: RateTable | None) -> _Shape:
-    start = start_step_of(config, survey)
-    whole = full_schedule(config, num_rows(survey), own_rates)
-    if whole.kind == TRAINER and not whole.peak > 0.0:
-        raise PlanRefused([_no_rates(whole, survey)])
-    schedule = whole.left_after(start)
-    stop, num_peak = _stop_step(schedule, start, config.pilot.min_peak_steps)
-    cooled = _cooled(schedule, stop == schedule.schedule_steps, stop)
-    cooldown = 0 if cooled else config.pilot.cooldown_steps
-    return _Shape(schedule=schedule, start=start, stop=stop, num_peak=num_peak, cooldown=cooldown)
-
-
-def _no_rates(schedule: Schedule, survey: Mapping[str, Any]) -> str:
-    """Why the Trainer's own rates give no plan."""
-    if schedule.rates and not schedule.unknown:
-        return "full_run.schedule = trainer, and the Trainer's own rate is 0 at every step"
-    reason = schedule.unknown if schedule.rates else survey.get("failure") or schedule.unknown
-    return f"full_run.schedule = trainer, and the Trainer's own rates are not known: {reason}"
-
-
-def start_step_of(config: Config, survey: Mapping[str, Any]) -> int:
-    """Steps that the full run has done: the configuration's, or what the survey read."""
-    given = config.full_run.start_step
-    return int(survey.get("start_step") or 0) if given is None else given
 
 
 def baseline_job(plan: Plan, module_path: str) -> Job:
@@ -231,69 +193,58 @@ def read_plan(data: Mapping[str, Any]) -> Plan:
     return from_json(Plan, values)
 
 
-def _stop_step(schedule: Schedule, start: int, min_peak_steps: int) -> tuple[int, int]:
-    """The last step of the pilot and how many peak steps it has: ``min_peak_steps``, or all."""
-    num_peak = 0
-    for step in range(start + 1, schedule.last_planned + 1):
-        if schedule.is_peak(step):
-            num_peak += 1
-            if num_peak == min_peak_steps:
-                return step, num_peak
-        elif num_peak:
-            return _after_short_peak(schedule, start, step, min_peak_steps), num_peak
-    return schedule.last_planned, num_peak
-
-
-def _after_short_peak(schedule: Schedule, start: int, step: int, min_peak_steps: int) -> int:
-    """The stop where the peak is shorter than asked for: its end, or all that a short run has."""
-    short = schedule.last_planned <= max(start, schedule.warmup_steps) + min_peak_steps
-    return schedule.last_planned if short else step - 1
-
-
-def _cooled(schedule: Schedule, whole: bool, stop: int) -> bool:
-    """Whether the full run ends within the pilot, at a rate that has gone down by itself."""
-    return whole and schedule.knows(stop + 1) and schedule.factor_at(stop + 1) <= _COOL_FRAC
-
-
-def _validations(schedule: Schedule, start: int, stop: int, cooldown: int) -> dict[str, int]:
+def _validations(shape: Shape) -> dict[str, int]:
+    start, stop, warmup = shape.start, shape.stop, shape.schedule.warmup_steps
     places = {BEFORE: start}
-    if start < schedule.warmup_steps < stop:
-        places[WARMUP_END] = schedule.warmup_steps
+    if start < warmup < stop:
+        places[WARMUP_END] = warmup
     else:
         places[MID_PEAK] = start + max(1, (stop - start) // 2)
-    places[PEAK_END if cooldown else RUN_END] = stop
-    if cooldown:
-        places[COOLDOWN_END] = stop + cooldown
+    places[PEAK_END if shape.cooldown else RUN_END] = stop
+    if shape.cooldown:
+        places[COOLDOWN_END] = stop + shape.cooldown
     return places
 
 
-def _checkpoints(
-    config: Config, survey: Mapping[str, Any], schedule: Schedule, start: int, stop: int
-) -> dict[str, int]:
+def _checkpoints(config: Config, survey: Mapping[str, Any], shape: Shape) -> dict[str, int]:
+    start, stop, warmup = shape.start, shape.stop, shape.schedule.warmup_steps
     pinned = {"start": start}
-    if start < schedule.warmup_steps < stop:
-        pinned["warmup_end"] = schedule.warmup_steps
+    if start < warmup < stop:
+        pinned["warmup_end"] = warmup
     pinned["peak_end"] = stop
     too_big = int(survey.get("checkpoint_bytes") or 0) > config.pilot.max_checkpoint_bytes
     return {"peak_end": stop} if too_big else pinned
 
 
-def _extension_steps(
-    config: Config, survey: Mapping[str, Any], schedule: Schedule, stop: int
-) -> int:
+def _extension_steps(config: Config, survey: Mapping[str, Any], shape: Shape) -> int:
     """Steps that an undecided event may add; none where the rows of the peak's end are gone."""
     if not goes_back(survey):
         return 0
-    return min(config.pilot.max_extension_steps, schedule.last_planned - stop)
+    return min(config.pilot.max_extension_steps, shape.schedule.last_planned - shape.stop)
 
 
-def _arm_secs(survey: Mapping[str, Any], num_steps: int, num_validations: int) -> float | None:
+def _at_once(survey: Mapping[str, Any]) -> int:
+    return int(survey.get("num_parallel") or 1)
+
+
+def _whole_arm(config: Config, survey: Mapping[str, Any], shape: Shape) -> WholeArm:
+    on_cpu = str(survey.get("device", "cpu")).startswith("cpu")
+    return WholeArm(
+        num_steps=shape.num_steps,
+        secs=_arm_secs(survey, shape),
+        stop_step=shape.stop,
+        num_rows=num_rows(survey),
+        num_devices=1 if on_cpu else config.launcher.num_processes,
+    )
+
+
+def _arm_secs(survey: Mapping[str, Any], shape: Shape) -> float | None:
     """Seconds of one whole arm, or None where no step could be timed."""
     timing = survey.get("timing") or {}
     if "step_secs" not in timing:
         return None
     return (
         float(timing["start_secs"])
-        + num_steps * float(timing["step_secs"])
-        + num_validations * float(timing["validation_secs"])
+        + shape.num_steps * float(timing["step_secs"])
+        + len(_validations(shape)) * float(timing["validation_secs"])
     )

@@ -23,12 +23,13 @@ import yaml
 from pilot.arms.specs import arm_specs
 from pilot.config import Config, validate
 from pilot.engines import world
-from pilot.engines.base import Engine, Observer, Program, StepRequest, Workload
+from pilot.engines.base import Engine, Observer, Program, StepRequest
 from pilot.engines.choose import open_workload
 from pilot.engines.contract import as_mistake
 from pilot.engines.guard import ContractError, guard
 from pilot.engines.leader import lead
 from pilot.engines.precision import pick_device
+from pilot.engines.workload import Workload
 from pilot.entry import run_guarded
 from pilot.errors import ConfigError, Mistake, PilotError, RecipeFailure, UsageError
 from pilot.folder import PilotFolder, read_json

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from pilot import fingerprint
-from pilot.fingerprint import differences, make_fingerprint, surveyed_sets
+from pilot.fingerprint import make_fingerprint, surveyed_sets
+from pilot.fingerprint_differences import differences
 from pilot.jsonl import parse, to_json, write_json
 from pilot.user_checkpoint import files_of
 from tests.trees import config_tree

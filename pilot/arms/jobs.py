@@ -117,17 +117,13 @@ def _arm(
         spec.value,
         resolved=yaml.safe_load(folder.config.read_text(encoding="utf-8")),
     )
-    job = Job(
+    job = replace(
+        baseline_job(plan, module_path),
         arm=planned.name,
         role=planned.role,
         variable=planned.variable,
         value=planned.value,
-        start_step=plan.start_step,
-        stop_step=plan.stop_step,
-        cooldown_steps=plan.cooldown_steps,
-        validations=plan.validations,
         checkpoints={},
-        module_path=module_path,
         title=planned.title,
         order=order,
         baseline_value=planned.baseline_value,

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pilot.compare.noise import stored_floor
 from pilot.config import Config
 from pilot.jsonl import to_json, write_json
 
@@ -72,6 +73,27 @@ def keep_floor(folder: Path, recipe: str, key: str, floor: Mapping[str, Any]) ->
     path = _path(folder, recipe, key)
     write_json(path, {"key": key, "recipe": recipe, **floor})
     return path
+
+
+def floor_for(
+    config: Config, fingerprint: Mapping[str, Any], survey: Mapping[str, Any], cwd: Path
+) -> dict[str, Any] | None:
+    """The stored floor that replaces a pilot's replicas, or None; ``cwd`` is where it began."""
+    if config.arms.noise_dir is None or not config.arms.num_replicas:
+        return None
+    key = key_for(config, fingerprint, survey)
+    found = find_floor(cwd / config.arms.noise_dir, str(config.recipe["name"]), key)
+    return found if found is not None and stored_floor(found) is not None else None
+
+
+def key_for(config: Config, fingerprint: Mapping[str, Any], survey: Mapping[str, Any]) -> str:
+    """The key of a surveyed pilot: threads and device change the last digits of every sum."""
+    return store_key(
+        fingerprint,
+        config,
+        device=str(survey.get("device")),
+        num_threads=survey.get("num_threads_per_arm"),
+    )
 
 
 def _path(folder: Path, recipe: str, key: str) -> Path:

@@ -13,7 +13,8 @@ from pilot.bound import GO, NO_GO, read_bound
 from pilot.cli.compose import Composed, compose
 from pilot.entry import raise_left_error
 from pilot.errors import ExitCode, PilotError
-from pilot.fingerprint import differences, make_fingerprint, surveyed_sets, without_own_code
+from pilot.fingerprint import make_fingerprint, surveyed_sets
+from pilot.fingerprint_differences import differences, without_own_code
 from pilot.folder import PilotFolder
 from pilot.jsonl import write_json, write_text
 from pilot.launchers.processes import run_process

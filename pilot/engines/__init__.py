@@ -1,4 +1,7 @@
-"""Who owns the training loop. ``base.py`` is the contract; ``native.py`` is pilot's own loop."""
+"""Who owns the training loop.
+
+``base.py`` and ``workload.py`` are the contract; ``native.py`` is pilot's own loop.
+"""
 
 from collections.abc import Mapping
 

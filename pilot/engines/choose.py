@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pilot.config import Config
-from pilot.engines.base import Workload
+from pilot.engines.workload import Workload
 from pilot.folder import PilotFolder
 from pilot.recipe import RecipeHandle
 

@@ -15,12 +15,13 @@ import yaml
 
 from pilot.config import Config, validate
 from pilot.engines import world
-from pilot.engines.base import Engine, Observer, Workload
+from pilot.engines.base import Engine, Observer
 from pilot.engines.choose import open_workload
 from pilot.engines.ending import failed
 from pilot.engines.guard import guard
 from pilot.engines.leader import BeginAgain, follow
 from pilot.engines.team import team
+from pilot.engines.workload import Workload
 from pilot.errors import PilotError, RecipeFailure
 from pilot.folder import ArmFolder, Job, PilotFolder, read_json
 from pilot.jsonl import from_json

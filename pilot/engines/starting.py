@@ -10,8 +10,8 @@ import numpy as np
 from pilot import checkpoint
 from pilot.engines import early_end
 from pilot.engines.arm import RunningArm, save_state, validate_at
-from pilot.engines.base import Workload
 from pilot.engines.fork_check import ForkRefused
+from pilot.engines.workload import Workload
 from pilot.errors import CheckpointDamaged, UsageError
 from pilot.experiments import determinism, longest_sample
 from pilot.folder import BASELINE, ArmFolder, Job, PilotFolder, read_json

@@ -12,7 +12,8 @@ from pilot.bound import BoundVerdict, loaded_file, read_bound, refuse
 from pilot.engines.hf.digests import digests
 from pilot.engines.hf.run_facts import run_facts
 from pilot.errors import ExitCode, FullRunRefused, PilotError
-from pilot.fingerprint import bound_sets, differences, make_fingerprint, without_own_code
+from pilot.fingerprint import bound_sets, make_fingerprint
+from pilot.fingerprint_differences import differences, without_own_code
 
 
 def require_go(trainer: Any, root: Path, allow: Collection[str]) -> None:
