@@ -147,7 +147,7 @@ def _plan(
         num_arm_steps=count_steps(arms),
         num_parallel=at_once,
         num_threads=survey.get("num_threads_per_arm"),
-        share_of_full_run=(stop - start) / (schedule.schedule_steps - start),
+        share_of_full_run=(stop - start) / max(1, schedule.schedule_steps - start),
         expected_secs=wall_secs(_arm_secs(survey, shape), arms, at_once),
         not_measured=not_measured(config, survey),
         warnings=(*warnings, *plan_warnings(config, survey, start, arms)),

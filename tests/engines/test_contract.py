@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ def mistakes(recipe: Any, **sections: Any) -> dict[str, Mistake]:
     """By key; empty: the recipe is as the contract says."""
     config = Config.model_validate(config_tree(**sections))
     try:
-        NativeWorkload(recipe, config, "x.py").require_contract()
+        NativeWorkload(recipe, config, Path("x.py")).require_contract()
     except ConfigError as error:
         return {mistake.key: mistake for mistake in error.mistakes}
     return {}
@@ -53,7 +54,7 @@ def test_the_least_there_can_be() -> None:
             return (model(batch["x"])[:, 0] - batch["y"]).square().mean()
 
     assert mistakes(Least()) == {}
-    facts = NativeWorkload(Least(), Config.model_validate(config_tree()), "x.py").facts()
+    facts = NativeWorkload(Least(), Config.model_validate(config_tree()), Path("x.py")).facts()
     assert facts == [RowFacts(source="train", num_tokens=1, num_supervised_tokens=1)] * 9
 
 
@@ -183,9 +184,9 @@ def test_facts_by_default() -> None:
     own = TinyRecipe()
     expected = [own.facts(row) for row in own.train]
     bare = changed(facts=None)
-    assert NativeWorkload(bare, config, "x.py").facts() == expected
+    assert NativeWorkload(bare, config, Path("x.py")).facts() == expected
     mapped = changed(facts=None, train=[vars(row) for row in own.train])
-    assert NativeWorkload(mapped, config, "x.py").facts() == expected
+    assert NativeWorkload(mapped, config, Path("x.py")).facts() == expected
 
 
 def test_lengths_by_default_come_from_the_collator() -> None:
@@ -198,7 +199,7 @@ def test_lengths_by_default_come_from_the_collator() -> None:
 
     recipe = changed(facts=None, train=list(range(64)), collate=collate)
     before = torch.get_rng_state()
-    facts = NativeWorkload(recipe, config, "x.py").facts()
+    facts = NativeWorkload(recipe, config, Path("x.py")).facts()
     assert torch.equal(torch.get_rng_state(), before)
     assert [f.num_tokens for f in facts] == [len(row.input_ids) for row in own.train]
     assert {f.source for f in facts} == {"train"}

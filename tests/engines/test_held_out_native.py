@@ -32,7 +32,7 @@ def opened(
     recipe = TinyRecipe(num_rows=num_rows)
     recipe.validation = {}
     config = Config.model_validate(config_tree(pilot={**PILOT, **pilot}))
-    work = NativeWorkload(recipe, config, "tiny.py", folder)  # type: ignore[arg-type]
+    work = NativeWorkload(recipe, config, Path("tiny.py"), folder)  # type: ignore[arg-type]
     write_rows(PilotFolder(tmp_path).rows, work.facts(), ["a", "b"])
     return work, load_rows(PilotFolder(tmp_path), {"source_names": ["a", "b"]})
 
@@ -77,7 +77,7 @@ def test_rows_before_a_later_start_are_not_held_out(tmp_path: Path) -> None:
     recipe.validation = {}
     run = {"schedule_steps": 400, "warmup_steps": 5, "start_step": 20}
     config = Config.model_validate(config_tree(full_run=run, pilot={**PILOT, "data": "prefix"}))
-    work = NativeWorkload(recipe, config, "tiny.py")  # type: ignore[arg-type]
+    work = NativeWorkload(recipe, config, Path("tiny.py"))  # type: ignore[arg-type]
     write_rows(PilotFolder(tmp_path).rows, work.facts(), ["a", "b"])
     rows = load_rows(PilotFolder(tmp_path), {"source_names": ["a", "b"]})
     work.hold_out(PilotFolder(tmp_path), rows)

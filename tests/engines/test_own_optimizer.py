@@ -241,7 +241,7 @@ def test_the_plan_must_know_the_scheduler(make_engine: Make) -> None:
 
     plain = Config.model_validate(config_tree())
     model = TinyRecipe().build_model("full")
-    assert NativeWorkload(Same(), plain, "x.py").model_mistakes(model) == []
+    assert NativeWorkload(Same(), plain, Path("x.py")).model_mistakes(model) == []
     rates = own_rates(Same(), plain, model, 400)
     assert rates is not None and rates.rates.shape == (1, 401)
     require_planned(rates, plain, 64)

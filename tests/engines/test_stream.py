@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,19 +216,19 @@ def test_hashes_tell_rows_apart() -> None:
 
 
 def test_a_workload_knows_what_it_does_not_know() -> None:
-    workload = NativeWorkload(Streamed(), config(), "x.py")
+    workload = NativeWorkload(Streamed(), config(), Path("x.py"))
     workload.require_contract()
     assert workload.num_rows is None and workload.goes_back and workload.facts() == []
     audit = workload.audit(17, None)
     assert audit[0]["set"] == "train" and audit[0]["num_rows_checked"] == 256
-    short = NativeWorkload(Streamed(limit=20), config(), "x.py")
+    short = NativeWorkload(Streamed(limit=20), config(), Path("x.py"))
     assert short.audit(17, None)[0]["num_rows"] == 20
 
 
 def test_epochs_of_a_stream_are_a_mistake() -> None:
     run = {"schedule_steps": None, "epochs": 2.0}
     with pytest.raises(ConfigError) as caught:
-        NativeWorkload(Streamed(), config(full_run=run), "x.py").require_contract()
+        NativeWorkload(Streamed(), config(full_run=run), Path("x.py")).require_contract()
     (found,) = caught.value.mistakes
     assert (found.key, found.value) == ("full_run.epochs", "2")
     assert "set full_run.schedule_steps" in found.remedy
@@ -236,10 +237,10 @@ def test_epochs_of_a_stream_are_a_mistake() -> None:
 def test_a_validation_set_may_be_a_stream_of_known_length() -> None:
     recipe: Any = Streamed()
     recipe.validation = recipe.train
-    workload = NativeWorkload(recipe, config(pilot={"validation_rows": 8}), "x.py")
+    workload = NativeWorkload(recipe, config(pilot={"validation_rows": 8}), Path("x.py"))
     workload.require_contract()
     assert workload.validation_rows == {"validation": 8}
-    again = NativeWorkload(recipe, config(pilot={"validation_rows": 8}), "x.py")
+    again = NativeWorkload(recipe, config(pilot={"validation_rows": 8}), Path("x.py"))
     assert again.recipe.validation == workload.recipe.validation
     (found,) = structure_mistakes(recipe, config(pilot={"validation_rows": None}))
     assert "pilot.validation_rows must say" in found.rule
