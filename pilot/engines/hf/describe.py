@@ -25,7 +25,8 @@ from pilot.plan import RUN_END, Plan, baseline_job, make_plan, read_plan
 from pilot.recipe import RowFacts
 from pilot.schedule import TRAINER, RateTable, Schedule, full_schedule, same_rate
 from pilot.segments import make_segments
-from pilot.survey import sizes, write_rows
+from pilot.survey import write_rows
+from pilot.survey_model import sizes
 
 WATCHED = "watched"  # the survey's key of a folder that no pilot wrote
 _NOT_MEASURED = (
