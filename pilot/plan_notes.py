@@ -104,7 +104,7 @@ def _data_notes(survey: Mapping[str, Any]) -> list[str]:
     if held.get("has_been_trained_on"):
         lines.append("the held-out rows may have been trained on before the pilot's first step")
     measured = survey.get("num_rows_measured")
-    if measured is not None and measured < total:
+    if measured is not None and total is not None and measured < total:
         lines.append(
             f"lengths are those of {measured:,} of {total:,} rows, evenly spread: reading every "
             "row takes too long"

@@ -8,41 +8,32 @@ measure.
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import yaml
 
 from pilot.arms.specs import arm_specs
 from pilot.config import Config, validate
 from pilot.engines import world
-from pilot.engines.base import Engine, Observer, Program, StepRequest
 from pilot.engines.choose import open_workload
-from pilot.engines.contract import as_mistake
-from pilot.engines.guard import ContractError, guard
-from pilot.engines.leader import lead
 from pilot.engines.precision import pick_device
 from pilot.engines.workload import Workload
 from pilot.entry import run_guarded
-from pilot.errors import ConfigError, Mistake, PilotError, RecipeFailure, UsageError
+from pilot.errors import ConfigError, Mistake, PilotError, UsageError
 from pilot.folder import PilotFolder, read_json
-from pilot.jsonl import from_json, write_json
+from pilot.jsonl import write_json
 from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of_each
 from pilot.memory import memory_limit_bytes, peak_memory_bytes
 from pilot.own_rates import SURVEYED, OwnRates, write_own_rates
 from pilot.recipe import RowFacts
-from pilot.records import Outcome
 from pilot.schedule import TRAINER, full_schedule, same_rate
+from pilot.survey_model import measure_model
 from pilot.view import load_rows
 
-_TIMED_STEPS = 3
 _MAX_DRAWS = 200_000  # of the user's own loader: two epochs, or more than a pilot needs
 
 
@@ -60,26 +51,17 @@ def run_survey(root: Path, *, rows_only: bool = False, data_only: bool = False) 
 
 
 def _survey(folder: PilotFolder, rows_only: bool) -> int:
-    config = validate(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
+    config = _config(folder)
     device = pick_device(config.engine.device)
     num_runs = 1 + len(arm_specs(config))
     at_once, threads = parallelism(config.launcher, device.type, num_cores(), num_runs)
     if threads:
         torch.set_num_threads(threads)
-    module_path = Path(read_json(folder.start)["module_path"])
-    workload = _open(config, module_path)
+    workload = _open(config, Path(read_json(folder.start)["module_path"]))
     if world.rank():
         return _followed(folder, workload, config, rows_only)
-    facts = workload.facts()
-    if not facts and workload.num_rows is not None:
-        raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
-    names = sorted({fact.source for fact in facts})
-    write_rows(folder.rows, facts, names)
-    held_out = workload.hold_out(folder, load_rows(folder, {"source_names": names}))
-    own = workload.own_order(_num_draws(config, len(facts)))
-    if own is not None:
-        np.save(folder.own_order, own, allow_pickle=False)
-    model_facts = _measure_model(workload, config, rows_only, _peer_failure(folder))
+    facts, held_out = _write_data(folder, workload, config)
+    model_facts = measure_model(workload, config, rows_only, _peer_failure(folder))
     rates = model_facts.pop(SURVEYED)
     if rates is not None:
         require_planned(rates, config, len(facts))
@@ -90,15 +72,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         config.launcher, device.type, num_cores(), 1 if rows_only else at_once
     )
     survey = {
-        "num_train_rows": workload.num_rows,
-        "rows_come_again": workload.num_rows is not None or workload.goes_back,
-        "source_names": names,
-        "num_rows_measured": sum(fact.num_tokens >= 0 for fact in facts),
-        "held_out": held_out,
-        "data": workload.digests(),
-        "order_is_fixed": workload.order_is_fixed(),
-        "validation_rows": dict(workload.validation_rows),
-        "primary_validation": next(iter(workload.validation_rows), None),
+        **_data_facts(workload, facts, held_out),
         "objective": str(config.recipe.get("objective", "lm")),
         **model_facts,
         SURVEYED: rates.facts() if rates is not None else None,
@@ -114,10 +88,58 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
 
 
 def _survey_data(folder: PilotFolder) -> int:
-    config = validate(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
+    config = _config(folder)
     workload = _open(config, Path(read_json(folder.start)["module_path"]))
     write_json(folder.survey, {"data": workload.digests()})
     return 0
+
+
+def _config(folder: PilotFolder) -> Config:
+    return validate(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
+
+
+def _write_data(
+    folder: PilotFolder, workload: Workload, config: Config
+) -> tuple[list[RowFacts], dict[str, Any] | None]:
+    """Write row table, held-out rows and the loader's own order.
+
+    Returns:
+        The facts of all rows, and what the survey says of those that are held out.
+
+    Raises:
+        UsageError: there is nothing to train on.
+    """
+    facts = workload.facts()
+    if not facts and workload.num_rows is not None:
+        raise UsageError("the recipe has no training rows\n    remedy: check recipe.data")
+    names = _source_names(facts)
+    write_rows(folder.rows, facts, names)
+    held_out = workload.hold_out(folder, load_rows(folder, {"source_names": names}))
+    own = workload.own_order(_num_draws(config, len(facts)))
+    if own is not None:
+        np.save(folder.own_order, own, allow_pickle=False)
+    return facts, held_out
+
+
+def _data_facts(
+    workload: Workload, facts: list[RowFacts], held_out: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What ``survey.json`` says of training rows and validation sets."""
+    return {
+        "num_train_rows": workload.num_rows,
+        "rows_come_again": workload.num_rows is not None or workload.goes_back,
+        "source_names": _source_names(facts),
+        "num_rows_measured": sum(fact.num_tokens >= 0 for fact in facts),
+        "held_out": held_out,
+        "data": workload.digests(),
+        "order_is_fixed": workload.order_is_fixed(),
+        "validation_rows": dict(workload.validation_rows),
+        "primary_validation": next(iter(workload.validation_rows), None),
+    }
+
+
+def _source_names(facts: list[RowFacts]) -> list[str]:
+    return sorted({fact.source for fact in facts})
 
 
 def _fitting(config: Config, at_once: int, device: torch.device) -> int:
@@ -181,101 +203,6 @@ def write_rows(path: Path, facts: list[RowFacts], names: list[str]) -> None:
     os.replace(temporary, path)
 
 
-def _measure_model(
-    workload: Workload, config: Config, rows_only: bool, peer_failure: Path
-) -> dict[str, Any]:
-    """Parameters, bytes and seconds; what the recipe's failure hides is said in ``failure``."""
-    found: dict[str, Any] = {
-        "num_parameters": None,
-        "num_trainable_parameters": None,
-        "parameter_bytes": None,
-        "checkpoint_bytes": None,
-        "vocab_size": None,
-        "max_positions": None,
-        "device": str(pick_device(config.engine.device)),
-        "timing": {},
-        "start_step": config.full_run.start_step,
-        "resume": None,
-        "failure": None,
-        SURVEYED: None,
-    }
-    if rows_only:
-        _require_known_step(config)
-        return {**found, "failure": "the survey was killed while it measured the model"}
-    started = time.perf_counter()
-    order = _any_rows(workload.num_rows, _TIMED_STEPS * config.rows_per_step)
-    first = (config.full_run.start_step or 0) + 1
-    try:
-        engine = lead(workload.make_engine(order=order, first_step=first, observer=Observer()))
-        engine.run(_measured(engine, workload, found, started))
-    except RecipeFailure as failure:
-        if isinstance(failure.error, ContractError):
-            raise ConfigError([as_mistake(failure.error)]) from failure
-        found["failure"] = f"the recipe failed in {failure.where}: {failure.error}"[:500]
-        if world.is_lost_peer(failure.error):
-            found["failure"] = _said_by(peer_failure)
-    except (world.PeerLost, world.Stopped) as lost:
-        found["failure"] = _said_by(peer_failure, lost)
-    return found
-
-
-def _said_by(peer_failure: Path, lost: BaseException | None = None) -> str:
-    """What another process said before it ended; one that was killed says nothing."""
-    if not peer_failure.is_file():
-        if isinstance(lost, world.Stopped):
-            raise lost
-        world.wait_for_the_agent()
-        return "another process of the survey ended"
-    outcome = from_json(Outcome, read_json(peer_failure))
-    return f"the recipe failed in {outcome.where}, {outcome.message}"[:500]
-
-
-def _require_known_step(config: Config) -> None:
-    """Where the model is too large for a survey, nothing can say after which step it was saved."""
-    if config.recipe.get("resume_from") is None or config.full_run.start_step is not None:
-        return
-    rule = "must be given: the checkpoint could not be read to see after which step it was saved"
-    raise ConfigError([Mistake(key="full_run.start_step", value="", rule=rule, remedy="give it")])
-
-
-def _any_rows(num_rows: int | None, count: int) -> npt.NDArray[np.int64]:
-    """Row ids to time steps with; none for a stream."""
-    if num_rows is None:
-        return np.empty(0, dtype=np.int64)
-    return np.random.default_rng(0).integers(num_rows, size=count)
-
-
-def _measured(engine: Engine, workload: Workload, found: dict[str, Any], started: float) -> Program:
-    """Sizes, then a few steps at the rate 0 with their seconds, then the bytes of a state.
-
-    Raises:
-        ConfigError: rates that the user's code gives do not do as they should.
-    """
-    start_secs = time.perf_counter() - started
-    with guard("build", step=None, row_ids=()):
-        if mistakes := workload.model_mistakes(engine.model):
-            raise ConfigError(mistakes)
-    found.update(sizes(engine.model))
-    found["built_dtypes"] = list(engine.built_dtypes)
-    found[SURVEYED] = engine.own_rates()
-    found["start_step"] = engine.step
-    found["resume"] = engine.restored.values() if engine.restored is not None else None
-    found["capabilities"] = dataclasses.asdict(engine.capabilities)
-    steps = []
-    for _ in range(_TIMED_STEPS):
-        begun = time.perf_counter()
-        yield StepRequest(learning_rate=0.0, forced=True)
-        engine.flush()
-        steps.append(time.perf_counter() - begun)
-    found["timing"] = {
-        "start_secs": start_secs,
-        "step_secs": float(np.median(steps[1:])),
-        "validation_secs": engine.validation_secs(),
-    }
-    found["checkpoint_bytes"] = tensor_bytes(engine.snapshot())
-    return Outcome(status=Outcome.COMPLETED, last_step=engine.step)
-
-
 def require_planned(rates: OwnRates, config: Config, num_rows: int) -> None:
     """The rates that the user's scheduler plans are those of ``full_run``, where it has a formula.
 
@@ -298,27 +225,3 @@ def require_planned(rates: OwnRates, config: Config, num_rows: int) -> None:
             raise ConfigError(
                 [Mistake(key="full_run.schedule", value=line, rule=rule, remedy=remedy)]
             )
-
-
-def sizes(model: torch.nn.Module) -> dict[str, Any]:
-    """Parameters, bytes, vocabulary and positions of a model, as far as it says."""
-    params = list(model.parameters())
-    embed = getattr(model, "get_input_embeddings", lambda: None)()
-    return {
-        "num_parameters": sum(p.numel() for p in params),
-        "num_trainable_parameters": sum(p.numel() for p in params if p.requires_grad),
-        "parameter_bytes": sum(p.numel() * p.element_size() for p in params),
-        "vocab_size": getattr(embed, "num_embeddings", None),
-        "max_positions": getattr(getattr(model, "config", None), "max_position_embeddings", None),
-    }
-
-
-def tensor_bytes(value: object) -> int:
-    """Bytes of all tensors inside nested containers."""
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
-    if isinstance(value, Mapping):
-        return sum(tensor_bytes(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return sum(tensor_bytes(item) for item in value)
-    return 0

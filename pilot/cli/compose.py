@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,18 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from pilot.arms.keys import RECIPE
-from pilot.cli.arms import Baseline, check_arms
+from pilot.cli.all_mistakes import Pass, all_mistakes, refuse_early
 from pilot.cli.ask import CHOICES, GROUP, Answer, Question, ask, give_to_hydra
-from pilot.cli.composition import Composition, compose_all, try_compose
+from pilot.cli.composition import compose_all, try_compose
 from pilot.cli.keys import check_keys, for_hydra
 from pilot.cli.overrides import Sorted, sort_overrides
 from pilot.cli.resume_from import start_from
 from pilot.cli.search import hydra_session, use_user_dirs
-from pilot.cli.settings import check_recipe, check_tree, known_settings
+from pilot.cli.settings import known_settings
 from pilot.cli.sweeps import Listed
 from pilot.cli.trainer import (
     SETTINGS,
-    baseline_mistakes,
-    early_mistakes,
     is_trainer,
-    replaced,
-    trainer_mistakes,
 )
 from pilot.cli.trainer_choice import (
     chosen_options,
@@ -82,11 +78,12 @@ def compose(
         found = _pass(parts, start, base, _choices(parts))
         answer = None
         if found.tree is not None and is_trainer(found.tree):
-            _refuse_early(found, parts)
+            optim = str(chosen_options(_choices(parts)).get("optim"))
+            refuse_early(found, optim, "optim" in parts.choices)
             answer = _asked(found.tree, start)
             choices = [*CHOICES, *_choices(parts)]
             found = _pass(parts, start, _base(parts, choices), choices)
-        mistakes, notes = _judged(found, parts, answer)
+        mistakes, notes = all_mistakes(found, parts.recipe is not None, answer)
         if mistakes or found.tree is None or found.module is None:
             raise ConfigError(mistakes)
         return Composed(
@@ -98,22 +95,6 @@ def compose(
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Pass:
-    """One composition of the command line, and what is wrong with it so far."""
-
-    made: Composition
-    listed: Sequence[Listed]
-    settings: Sequence[str]
-    module: Path | None
-    mistakes: list[Mistake]
-
-    @property
-    def tree(self) -> dict[str, Any] | None:
-        """The resolved configuration, or None when there is none."""
-        return self.made.tree
-
-
 def _base(parts: Sorted, choices: Sequence[str]) -> DictConfig:
     """The configuration of the choices alone."""
     base, failed = try_compose(choices)
@@ -122,51 +103,17 @@ def _base(parts: Sorted, choices: Sequence[str]) -> DictConfig:
     return base
 
 
-def _pass(parts: Sorted, start: Path, base: DictConfig, choices: list[str]) -> _Pass:
+def _pass(parts: Sorted, start: Path, base: DictConfig, choices: list[str]) -> Pass:
     module, wrong_module = _module(base, parts, start)
     settings: Sequence[str] = ()
     if module is not None:
-        own = SETTINGS if trainer_target(base, parts.values) else known_settings(module)
-        settings = [*own, "resume_from"]
-    overrides, listed, wrong_keys = _checked(parts, base, settings, choices)
+        settings = SETTINGS if trainer_target(base, parts.values) else known_settings(module)
+    overrides, listed, wrong_keys = _checked(parts, base, [*settings, "resume_from"], choices)
     made = compose_all(overrides, listed)
     step, wrong_start = start_from(made.tree, made.unresolved, start)
     made = replace(made, overrides=[*made.overrides, *step])
     mistakes = [*parts.mistakes, *wrong_module, *wrong_keys, *made.mistakes, *wrong_start]
-    return _Pass(made=made, listed=listed, settings=settings, module=module, mistakes=mistakes)
-
-
-def _judged(
-    found: _Pass, parts: Sorted, answer: Answer | None
-) -> tuple[list[Mistake], Sequence[str]]:
-    """All mistakes, and the notes of a configuration without any."""
-    if found.tree is None:
-        return found.mistakes, ()
-
-    def check(tree: Mapping[str, Any]) -> list[Mistake]:
-        more = trainer_mistakes(tree, answer) if answer is not None else []
-        first = check_tree(tree, found.module, parts.recipe is not None)
-        return _joined(first, more)
-
-    mistakes, notes = _judge(found, check, parts.recipe is not None)
-    if answer is not None:
-        mistakes = _joined(mistakes, baseline_mistakes(found.tree, answer))
-        notes = [*answer.notes, *replaced(found.tree, answer), *notes]
-    return _joined(found.mistakes, mistakes), notes
-
-
-def _refuse_early(found: _Pass, parts: Sorted) -> None:
-    """What can be said at once is not left until a large model has been built."""
-    assert found.tree is not None
-    tree = found.tree
-    choice = str(chosen_options(_choices(parts)).get("optim"))
-    early = early_mistakes(tree, choice, "optim" in parts.choices)
-    types = check_tree(tree, None, has_recipe=False)
-    recipe = tree["recipe"]
-    common = check_recipe(recipe, None) if isinstance(recipe, Mapping) else []
-    mistakes = _joined(_joined(found.mistakes, [*types, *common]), early)
-    if mistakes:
-        raise ConfigError(mistakes)
+    return Pass(made=made, listed=listed, settings=settings, module=module, mistakes=mistakes)
 
 
 def _asked(tree: Mapping[str, Any], start: Path) -> Answer:
@@ -245,30 +192,6 @@ def _checked(
     good, more = check_keys(lists, plain, settings, has_recipe)
     listed = [item for item in parts.listed if item.override in good]
     return [*choices, *for_hydra(values, plain)], listed, [*wrong, *more]
-
-
-def _judge(
-    found: _Pass, check: Callable[[Mapping[str, Any]], list[Mistake]], has_recipe: bool
-) -> tuple[list[Mistake], list[str]]:
-    made = found.made
-    assert made.tree is not None
-    mistakes = check(made.tree)
-    baseline = Baseline(
-        unresolved=made.unresolved,
-        tree=made.tree,
-        settings=found.settings,
-        check=check,
-        mistakes=mistakes,
-        has_recipe=has_recipe,
-    )
-    wrong_arms, notes = check_arms(baseline, found.listed)
-    return [*mistakes, *wrong_arms], notes
-
-
-def _joined(first: Sequence[Mistake], later: Sequence[Mistake]) -> list[Mistake]:
-    """Both, but no later mistake about a key that is wrong already: it only follows."""
-    wrong = {mistake.key for mistake in first}
-    return [*first, *(mistake for mistake in later if mistake.key not in wrong)]
 
 
 def _notes(parts: Sorted) -> tuple[str, ...]:

@@ -44,13 +44,8 @@ def start_from(
     mistakes = _engine_mistakes(found, bool(recipe.get("trainer")))
     if not isinstance(run, dict) or found.step is None:
         return [], mistakes
-    given, steps = run.get("start_step"), run.get("schedule_steps")
-    if given is not None and given != found.step:
-        mistakes.append(_other_step(found, given, value))
-    elif isinstance(steps, int) and found.step >= steps:
-        rule = f"was saved after step {found.step}; full_run.schedule_steps = {steps} are all done"
-        remedy = "lengthen the run or take an earlier checkpoint"
-        mistakes.append(Mistake(key=KEY, value=value, rule=rule, remedy=remedy))
+    given = run.get("start_step")
+    mistakes += _step_mistakes(found.step, given, run.get("schedule_steps"), value)
     if mistakes:
         return [], mistakes
     run["start_step"] = found.step
@@ -74,11 +69,14 @@ def _engine_mistakes(found: UserCheckpoint, is_trainer: bool) -> list[Mistake]:
     return [Mistake(key=KEY, value=str(found.path), rule=rule, remedy=remedy)]
 
 
-def _other_step(found: UserCheckpoint, given: object, value: str) -> Mistake:
-    return Mistake(
-        key=_STEP,
-        value=str(given),
-        rule=f"must be the step of the checkpoint: {KEY} = {value} was saved after step "
-        f"{found.step}",
-        remedy=f"drop {_STEP}, or name the checkpoint of that step",
-    )
+def _step_mistakes(saved: int, given: object, steps: object, value: str) -> list[Mistake]:
+    """Whether the step is the one that is ``given``, and the run goes beyond it."""
+    if given is not None and given != saved:
+        rule = f"must be the step of the checkpoint: {KEY} = {value} was saved after step {saved}"
+        remedy = f"drop {_STEP}, or name the checkpoint of that step"
+        return [Mistake(key=_STEP, value=str(given), rule=rule, remedy=remedy)]
+    if isinstance(steps, int) and saved >= steps:
+        rule = f"was saved after step {saved}; full_run.schedule_steps = {steps} are all done"
+        remedy = "lengthen the run or take an earlier checkpoint"
+        return [Mistake(key=KEY, value=value, rule=rule, remedy=remedy)]
+    return []

@@ -16,6 +16,7 @@ import torch
 from transformers import Trainer
 
 from pilot.engines import seeds
+from pilot.engines.group_rates import GroupRates
 from pilot.engines.native import NativeEngine
 from pilot.records import StepRecord
 from tests.engines.trainers import (
@@ -134,6 +135,7 @@ def test_weight_decay_in_two_groups(tmp_path: Path) -> None:
         [{"params": groups[0], "weight_decay": 0.3}, {"params": groups[1], "weight_decay": 0.0}],
         lr=1e-2,
     )
+    other.rates = GroupRates(other.optimizer)
     assert_same(run_steps(other, STEPS), run_steps(engine, STEPS), FP32)
 
 

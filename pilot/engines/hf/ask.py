@@ -52,7 +52,7 @@ def _ask(root: Path) -> int:
                 request["arguments"],
                 seed=int(request["seed"]),
             )
-            answer = answer_of(built, target, int(request["num_processes"]))
+            answer = answer_of(built, target, int(request.get("num_processes", 1)))
         except PilotError:
             raise
         except (Exception, SystemExit) as error:

@@ -6,10 +6,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from pilot.config import Config, validate
 from pilot.engines import seeds
@@ -18,14 +15,12 @@ from pilot.engines.hf.rates import measure_rates, planned_rates
 from pilot.engines.hf.rows import inner_batch_sampler
 from pilot.engines.hf.sharded import HIDES, of_trainer
 from pilot.engines.hf.workload import TrainerWorkload
-from pilot.folder import BASELINE, ArmFolder, PilotFolder, read_json
-from pilot.jsonl import write_json, write_text
 from pilot.own_rates import SURVEYED
-from pilot.plan import RUN_END, Plan, baseline_job, make_plan, read_plan
+from pilot.plan import RUN_END, Plan, make_plan
 from pilot.recipe import RowFacts
 from pilot.schedule import TRAINER, RateTable, Schedule, full_schedule, same_rate
 from pilot.segments import make_segments
-from pilot.survey import sizes, write_rows
+from pilot.survey_model import sizes
 
 WATCHED = "watched"  # the survey's key of a folder that no pilot wrote
 _NOT_MEASURED = (
@@ -82,38 +77,34 @@ def describe(
     if not _has_formula(validate(tree), table):
         tree["full_run"]["schedule"] = TRAINER
     config = validate(tree)
-    workload, hidden = TrainerWorkload(trainer, config, {}, loader=loader), of_trainer(trainer)
+    workload = TrainerWorkload(trainer, config, {}, loader=loader)
     facts, why_not = _facts(workload) if counts else ([], "")
-    survey = {
+    survey = {**_survey(workload, facts), SURVEYED: own, WATCHED: True}
+    plan = _whole_run(make_plan(config, survey, own_rates=table, refuses=False), why_not)
+    seeds.set_random_state(state)
+    return DescribedRun(config=config, plan=plan, survey=survey, facts=facts)
+
+
+def _survey(workload: TrainerWorkload, facts: list[RowFacts]) -> dict[str, Any]:
+    """What a survey would say of data and model, as far as it is known without one."""
+    trainer = workload.trainer
+    hidden = of_trainer(trainer)
+    return {
         "num_train_rows": workload.num_rows,
         "rows_come_again": workload.goes_back,
         "source_names": sorted({fact.source for fact in facts}),
         "validation_rows": dict(workload.validation_rows) or {"validation": 0},
         "primary_validation": next(iter(workload.validation_rows), None),
-        "objective": config.recipe["objective"],
+        "objective": workload.config.recipe["objective"],
         **sizes(trainer.accelerator.unwrap_model(trainer.model)),
         "checkpoint_bytes": None,
         "device": str(trainer.args.device),
         "timing": {},
         "failure": None,
         "label_audit": [],
-        "capabilities": {"reports_row_ids": inner_batch_sampler(loader) is not None},
+        "capabilities": {"reports_row_ids": inner_batch_sampler(workload.loader) is not None},
         "not_measured": [f"under {hidden}: {line}" for line in HIDES[hidden]] if hidden else [],
-        SURVEYED: own,
-        WATCHED: True,
     }
-    plan = _whole_run(make_plan(config, survey, own_rates=table, refuses=False), why_not)
-    seeds.set_random_state(state)
-    return DescribedRun(config=config, plan=plan, survey=survey, facts=facts)
-
-
-def earlier_schedule(root: Path, max_steps: int) -> Schedule | None:
-    """What an earlier attempt in ``root`` planned, if it is of a run of the same length."""
-    path = PilotFolder(root).plan
-    if not path.is_file():
-        return None
-    schedule = read_plan(read_json(path)).schedule
-    return schedule if schedule.schedule_steps == max_steps else None
 
 
 def _own_rates(
@@ -162,20 +153,6 @@ def _has_formula(config: Config, table: RateTable) -> bool:
         math.isnan(rate) or same_rate(rate, schedule.learning_rate_at(step), schedule.learning_rate)
         for step, rate in enumerate(table.rates[: schedule.schedule_steps], start=1)
     )
-
-
-def write_folder(run: DescribedRun, root: Path) -> None:
-    """Configuration, survey, row table, plan and job, so that the folder reads as a pilot's."""
-    folder = PilotFolder(root)
-    arm: ArmFolder = folder.arm(BASELINE)
-    arm.root.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(run.config.model_dump(mode="json", by_alias=True), sort_keys=False)
-    write_text(folder.config, text)
-    write_text(arm.config, text)
-    write_rows(folder.rows, run.facts, list(run.survey["source_names"]))
-    write_json(folder.survey, run.survey)
-    write_json(folder.plan, run.plan)
-    write_json(arm.job, baseline_job(run.plan, module_path=""))
 
 
 def _peak_rate(trainer: Any) -> float | None:

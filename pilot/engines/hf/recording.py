@@ -8,10 +8,9 @@ In a run of several processes the tap goes on measuring: the others wait for its
 from __future__ import annotations
 
 import contextlib
-import functools
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,14 @@ from pilot.engines import seeds, world
 from pilot.engines.base import Observer
 from pilot.engines.guard import is_out_of_memory
 from pilot.engines.hf.bound import on_first_process
-from pilot.engines.hf.describe import DescribedRun, describe, earlier_schedule, write_folder
+from pilot.engines.hf.describe import DescribedRun, describe
+from pilot.engines.hf.outside_steps import hear_outside_steps
 from pilot.engines.hf.ranks import require_everywhere
+from pilot.engines.hf.recorded_folder import earlier_schedule, open_folder
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import validate_all
 from pilot.engines.recorder import Recorder
-from pilot.errors import ConfigError, DiskFull, FolderError, RecipeFailure, UsageError
+from pilot.errors import ConfigError, DiskFull, RecipeFailure, UsageError
 from pilot.experiments import movement
 from pilot.folder import BASELINE, PilotFolder, count_attempts
 from pilot.jsonl import write_json
@@ -68,7 +69,7 @@ class Recording:
         self.tap.measuring = self.kept
         self._weights = {} if self.tap.hides_tensors else movement.start_weights(self.tap)
         self.tap.attach(loader, skip_batches=skipped_batches(trainer.args, loader, done))
-        self._watch(trainer)
+        hear_outside_steps(self.tap, trainer)
         if done == self.run.plan.start_step:
             with self.kept():
                 self._validate(BEFORE)
@@ -89,53 +90,7 @@ class Recording:
             raise UsageError(text) from error
 
     def _open(self, done: int) -> None:
-        try:
-            self._attempt = self._taken(done)
-            write_folder(self.run, self.root)
-            for leftover in (self.arm.outcome, self.arm.absence):
-                leftover.unlink(missing_ok=True)
-            self._recorder = Recorder(
-                self.arm, self._attempt, start_step=done, pins_first_clip=False
-            )
-        except (OSError, DiskFull) as error:
-            reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
-            what = f"records cannot be written here: {reason}"
-            raise FolderError(self.root, what, remedy="give another out_dir") from error
-
-    def _taken(self, done: int) -> int:
-        """The number of this attempt. Raises ``FolderError`` for the folder of something else."""
-        folder = PilotFolder(self.root)
-        if folder.start.is_file():
-            raise FolderError(self.root, "holds a pilot", remedy="give an out_dir of its own")
-        attempt = count_attempts(self.arm) + 1
-        if attempt > 1 and not done:
-            what = "holds the records of another run"
-            raise FolderError(self.root, what, remedy="give a new out_dir")
-        return attempt
-
-    def _watch(self, trainer: Any) -> None:
-        """Hear of exceptions also where the tap measures nothing: saving, evaluating, stepping."""
-        calls = [
-            (trainer, "_maybe_log_save_evaluate", "evaluation or saving"),
-            (trainer.optimizer, "step", "optimizer"),
-        ]
-        for owner, name, place in calls:
-            original = getattr(owner, name, None)
-            if original is not None and hasattr(owner, "__dict__"):
-                self.tap.replace(owner, name, self._told(original, place))
-
-    def _told(self, original: Callable[..., Any], place: str) -> Callable[..., Any]:
-        """``original``, with its exceptions told of; ``place``: where they are said to be."""
-
-        @functools.wraps(original)  # a scheduler asks for a mark of its own on ``step``
-        def told(*args: Any, **more: Any) -> Any:
-            before, self.tap.place = self.tap.place, place
-            with self.tap.watched():
-                result = original(*args, **more)
-            self.tap.place = before
-            return result
-
-        return told
+        self._attempt, self._recorder = open_folder(self.run, self.root, done)
 
     # ---- during the run
 

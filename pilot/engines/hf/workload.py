@@ -12,39 +12,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pilot.arms.price import rows_needed
-from pilot.arms.specs import arm_specs
 from pilot.config import Config
 from pilot.data.held_out import SHARE, Choice, choose, of_a_stream, of_several_processes
 from pilot.engines import seeds
 from pilot.engines.base import Observer
 from pilot.engines.held_out import keep_choice, kept_choice
-from pilot.engines.hf import held_out, sharded
-from pilot.engines.hf.arguments import changes_of, disagreements
+from pilot.engines.hf import held_out
+from pilot.engines.hf.arguments import changes_of
 from pilot.engines.hf.audit import audit_set
 from pilot.engines.hf.build import build_trainer
+from pilot.engines.hf.contract import require_contract
 from pilot.engines.hf.digests import changed_sets, digests
 from pilot.engines.hf.facts import row_facts
-from pilot.engines.hf.ranks import in_order, num_ranks
-from pilot.engines.hf.rates import planned_rates
-from pilot.engines.hf.rows import (
-    Rows,
-    dispatches,
-    inner_batch_sampler,
-    planned_batches,
-    set_epoch,
-    untouched,
+from pilot.engines.hf.order import (
+    drawn_by_pilot,
+    max_steps,
+    num_train_rows,
+    of_all_processes,
+    order_is_fixed,
+    own_order,
+    planned_steps,
 )
+from pilot.engines.hf.ranks import num_ranks
 from pilot.engines.hf.run_facts import run_facts
 from pilot.engines.hf.sources import source_column, source_in
 from pilot.engines.hf.validation import num_rows, validation_sets
-from pilot.engines.team import team
 from pilot.engines.transformers import TransformersEngine
-from pilot.errors import ConfigError, Mistake, UsageError
+from pilot.errors import Mistake
 from pilot.folder import PilotFolder, read_json
-from pilot.plan import last_drawn_step
 from pilot.recipe import RowFacts
-from pilot.schedule import TRAINER, RateTable
 from pilot.user_checkpoint import resume_path
 from pilot.view import RowTable
 
@@ -52,8 +48,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-_COMPARED_BATCHES = 8
-_SAME_FOR_ALL_BATCHES = ("RandomSampler", "SeedableRandomSampler", "SequentialSampler")
 _AUDITED_ROWS = 256  # of a stream
 
 
@@ -109,7 +103,7 @@ class TrainerWorkload:
     @property
     def num_rows(self) -> int | None:
         """Training rows, as the loader sees them; None: a stream, whose rows have no ids."""
-        return None if inner_batch_sampler(self.loader) is None else num_rows(self.dataset)
+        return num_train_rows(self.loader)
 
     @property
     def goes_back(self) -> bool:
@@ -125,64 +119,18 @@ class TrainerWorkload:
         """The Trainer has rows, and trains as the configuration says.
 
         Raises:
-            ConfigError: with everything in which Trainer and configuration differ.
+            ConfigError, UsageError: it does not, or cannot be piloted.
         """
-        sharded.refuse(sharded.of_trainer(self.trainer))
-        self._require_processes()
-        if self.num_rows == 0:
-            raise UsageError(
-                f"{self.target}: its training set has no rows\n"
-                "    remedy: check where it reads its data"
-            )
-        rows = self.num_rows or 0
-        lines = disagreements(self.trainer, self.own, self.config, rows, self.max_steps)
-        rule = "the configuration must describe the Trainer's run"
-        mistakes = [
-            Mistake(key="recipe.trainer", value=line, rule=rule, remedy="make the two agree")
-            for line in lines
-        ]
-        if self.num_rows is None and self.config.full_run.schedule_steps is None:
-            mistakes = [
-                Mistake(
-                    key="full_run.epochs",
-                    value=f"{self.config.full_run.epochs:g}",
-                    rule="the training set is a stream: passes over it are no number of steps",
-                    remedy=f"set full_run.schedule_steps={self.max_steps}, and epochs to null",
-                )
-            ]
-        if mistakes:
-            raise ConfigError(mistakes)
+        require_contract(self.trainer, self.loader, self.config, self.own)
 
     def model_mistakes(self, model: torch.nn.Module) -> list[Mistake]:
         """None beyond ``require_contract``."""
         return []
 
-    def _require_processes(self) -> None:
-        """The Trainer's processes are those that pilot started, and each draws its own rows."""
-        num, found = self.config.launcher.num_processes, max(1, int(self.trainer.args.world_size))
-        if found != num:
-            raise UsageError(
-                f"launcher.num_processes is {num}, the Trainer's processes are {found}\n"
-                "    rule:   the processes that pilot starts train together\n"
-                "    remedy: on a CPU set use_cpu=True in the Trainer's arguments, or export "
-                "ACCELERATE_USE_CPU=true"
-            )
-        splits = bool(getattr(self.trainer.args.accelerator_config, "split_batches", False))
-        if num > 1 and (splits or dispatches(self.loader)):
-            name = "split_batches" if splits else "dispatch_batches"
-            smaller = " and divide per_device_train_batch_size by the processes" if splits else ""
-            raise UsageError(
-                f"{self.target}: accelerator_config has {name}=True\n"
-                "    rule:   with several processes each must draw its own rows, or nobody knows "
-                "which of them it trains on\n"
-                f"    remedy: set {name}=False{smaller}: the rows are the same"
-            )
-
     @property
     def max_steps(self) -> int:
         """Optimizer steps of the Trainer's full run."""
-        values = self.trainer.set_initial_training_values(self.trainer.args, self.loader)
-        return int(values[-1])
+        return max_steps(self.trainer, self.loader)
 
     def facts(self) -> list[RowFacts]:
         """Source and length of every training row, as the collator makes it; of a stream none."""
@@ -236,7 +184,7 @@ class TrainerWorkload:
             return of_several_processes()
         return choose(
             count,
-            self._drawn_rows(count),
+            drawn_by_pilot(self.trainer, self.loader, self.config, count),
             wanted=pilot.validation_rows,
             data_seed=pilot.data_seed,
             share_refused=held_out.why_not(self.loader, count),
@@ -245,34 +193,13 @@ class TrainerWorkload:
     def _use(self, mode: str, row_ids: Sequence[int]) -> None:
         held_out.use(self.trainer, self.loader, mode, row_ids, self.max_steps)
 
-    def _drawn_rows(self, count: int) -> npt.NDArray[np.int64] | None:
-        """Every row that the pilot or one of its arms may draw; None where that is not known."""
-        kind = type(getattr(inner_batch_sampler(self.loader), "sampler", None)).__name__
-        widths = any(spec.variable.startswith("batch.") for spec in arm_specs(self.config))
-        if widths and kind not in _SAME_FOR_ALL_BATCHES:
-            return None
-        if not self.order_is_fixed():
-            return None
-        rates = planned_rates(self.trainer, self.max_steps)
-        table = RateTable(rates=tuple(rates), base_rate=self.config.optim.learning_rate)
-        if self.config.full_run.schedule == TRAINER and not table.peak > 0.0:
-            return None
-        last = last_drawn_step(self.config, count, table)
-        return self.own_order(rows_needed(self.config, last))
-
     def order_is_fixed(self) -> bool:
         """Whether the loader draws the same rows whatever the random state is when it begins."""
-        if self.num_rows is None:
-            return True  # the order of a stream is its own
-        sampler, drawn = inner_batch_sampler(self.loader), []
-        for seed in (1, 2) if sampler is not None else ():
-            with untouched(self.loader):
-                seeds.seed_everything(seed)
-                set_epoch(self.loader, sampler, 0)
-                drawn.append(
-                    [list(batch) for batch in itertools.islice(sampler, _COMPARED_BATCHES)]
-                )
-        return not drawn or drawn[0] == drawn[1]
+        return order_is_fixed(self.loader)
+
+    def own_order(self, num_rows: int) -> npt.NDArray[np.int64] | None:
+        """The first ``num_rows`` ids that the Trainer's loader draws; None: rows have no ids."""
+        return own_order(self.trainer, self.loader, num_rows)
 
     def _head(self) -> list[Any]:
         """The first rows of a stream; fewer where it raises: the run will meet it."""
@@ -282,16 +209,6 @@ class TrainerWorkload:
                 rows.append(row)
         seeds.set_random_state(state)
         return rows
-
-    def own_order(self, num_rows: int) -> npt.NDArray[np.int64] | None:
-        """The first ``num_rows`` ids that the Trainer's loader draws; None: rows have no ids."""
-        if self.num_rows is None:
-            return None
-        args = self.trainer.args
-        width = args.train_batch_size * args.gradient_accumulation_steps * max(1, args.world_size)
-        steps = self._planned(-(-num_rows // width) + len(self.loader))
-        flat = [row for step in self._of_all(steps) for row in step]
-        return np.array(flat[:num_rows], dtype=np.int64)
 
     def run_facts(self) -> Mapping[str, Any]:
         """What the Trainer says about its full run."""
@@ -306,12 +223,13 @@ class TrainerWorkload:
         attempt: int = 1,
     ) -> TransformersEngine:
         """The engine that attaches to the Trainer; the order is the Trainer's own."""
-        planned = self._planned(first_step - 1 + len(order) // self.config.rows_per_step)
+        num_steps = first_step - 1 + len(order) // self.config.rows_per_step
+        planned = planned_steps(self.trainer, self.loader, num_steps)
         engine = TransformersEngine(
             self.trainer,
             self.config,
             planned=planned[first_step - 1 :],
-            planned_rows=self._of_all(planned)[first_step - 1 :],
+            planned_rows=of_all_processes(planned)[first_step - 1 :],
             first_step=first_step,
             observer=observer,
             attempt=attempt,
@@ -324,16 +242,6 @@ class TrainerWorkload:
         if (path := resume_path(self.config.recipe)) is not None:
             engine.resume_from(path, self.own)
         return engine
-
-    def _planned(self, num_steps: int) -> Sequence[list[Rows]]:
-        with untouched(self.loader):
-            return planned_batches(self.trainer, self.loader, num_steps)
-
-    def _of_all(self, steps: Sequence[list[Rows]]) -> list[Rows]:
-        """The rows of each step, of all processes; each draws its own."""
-        together = team()
-        steps_of = [steps] if together is None else together.gather(list(steps))
-        return [in_order(batches_of) for batches_of in zip(*steps_of, strict=False)]
 
     def _source_of(self) -> Callable[[int], str]:
         """The source of a row by its id: from the survey's table, or from the data."""
