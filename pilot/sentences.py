@@ -23,7 +23,7 @@ from pilot.verdict import GO, NO_GO, NOT_MEASURED, PASS, WAIVED, GateResult
 from pilot.view import ArmView, PilotView
 
 # Gates whose advice is about the user's own code or data, whoever trained it.
-_MENDED = ("outcome", "labels", "finite", "movement")
+_MENDED = ("outcome", "labels", "finite", "movement", "schedule")
 
 
 def why(

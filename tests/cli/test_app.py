@@ -48,7 +48,7 @@ def test_all_mistakes_in_one_message_without_traceback(user: Path, run_pilot: Ru
         "pilot: 3 mistakes in the configuration:\n"
         "  optim = sdg\n"
         "    rule:   no such optim\n"
-        "    remedy: did you mean 'sgd'? write optim=NAME, one of: adafactor, adamw, sgd\n"
+        "    remedy: did you mean 'sgd'? write optim=NAME, one of: adafactor, adamw, own, sgd\n"
         "  optim.learning_rte = 1\n"
         "    rule:   no such key\n"
         "    remedy: did you mean 'optim.learning_rate'? "

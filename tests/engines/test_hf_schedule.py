@@ -51,8 +51,8 @@ def test_right_schedules_pass(tmp_path: Path, kind: str, settings: dict[str, Any
     assert gate(judgement)["status"] == "pass"
     assert gate(judgement)["sentence"] == "the learning rate is the planned one at 16 steps"
     view = load(tmp_path / "records")
-    formula = kind == "cosine" and not settings
-    assert view.plan.schedule.kind == ("cosine" if formula else "trainer")
+    formula = kind in ("cosine", "constant") and not settings
+    assert view.plan.schedule.kind == (kind if formula else "trainer")
     assert view.baseline is not None
     for record in view.baseline.steps:
         assert record.learning_rate == view.plan.schedule.learning_rate_at(record.step)

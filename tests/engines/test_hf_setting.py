@@ -255,7 +255,7 @@ def test_a_callback_that_ends_the_run_is_an_outcome(tmp_path: Path) -> None:
 
     trainer = make_trainer(tmp_path)
     trainer.add_callback(Stop())
-    with pytest.raises(RecipeFailure, match="ended after step 3 of 60"):
+    with pytest.raises(RecipeFailure, match="ended by itself after step 3 of 60"):
         run_steps(attach(trainer), 6)
 
 

@@ -16,7 +16,8 @@ from transformers import TrainerCallback
 
 import pilot
 from pilot.engines.hf import sharded
-from pilot.engines.hf.arguments import disagreements, precision_of, tree_of
+from pilot.engines.hf.answers import precision_of
+from pilot.engines.hf.arguments import disagreements, tree_of
 from pilot.engines.hf.build import build_trainer
 from pilot.errors import UsageError
 from pilot.judge import judge, load_gates
@@ -88,7 +89,7 @@ def test_the_precision_of_the_environment_must_be_that_of_the_configuration(
     if variable:
         monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", variable)
     trainer = make_trainer(tmp_path, **arguments)
-    assert precision_of(trainer.args) == expected
+    assert precision_of(trainer) == expected
     assert tree_of(trainer, "x", 60)["precision"] == expected
     lines = disagreements(trainer, {}, config_for(trainer, precision="fp32"), 32, 60)
     said = f"precision is fp32, the Trainer's is {expected}"

@@ -131,7 +131,11 @@ def resumed(folder: Path) -> Any:
         engine = engine_of(make_trainer(folder, **settings))
         going_on = drive(engine, up_to(20), before=lambda leader, k=kept: leader.restore(states[k]))
         found.append(going_on == expected[8 + kept :])
-    differ = len({tuple(s["torch"].tolist()) for s in states[0]["random_of"]}) if states else 0
+    differ = (
+        len({tuple(s["random"]["torch"].tolist()) for s in states[0]["of_processes"]})
+        if states
+        else 0
+    )
     return {"equal": found, "steps": len(expected), "random_states": differ}
 
 
