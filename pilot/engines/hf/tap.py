@@ -37,7 +37,8 @@ from pilot.engines.hf.ranks import (
 from pilot.engines.hf.rows import Rows, contents_of, count_tokens
 from pilot.engines.hf.used_rates import UsedRates
 from pilot.memory import peak_memory_bytes
-from pilot.probe import Probe, StepFacts, row_hash
+from pilot.probe import Probe
+from pilot.probe_record import StepFacts, row_hash
 from pilot.records import Resource, StepRecord
 
 Listener = Callable[[StepRecord, Resource], None]
