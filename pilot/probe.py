@@ -1,55 +1,20 @@
 """Measures one optimizer step: the same probe in every engine.
 
 Nothing is read from the device inside a step: the numbers of step k are packed into one small
-tensor and read while step k + 1 runs. The relative update is exact for tensors of at most
-``SAMPLE_ELEMENTS`` elements and estimated from a fixed random sample of each larger one (the sum of
-squares scaled by numel / sample; its relative standard error is about sqrt((kurtosis - 1) / (4 n)),
-1 to 2 percent for n = 4096 and heavy-tailed updates). Of an untied input embedding only rows of the
-batch count, in |dW| and in |W|: the others have no gradient in this step.
+tensor and read while step k + 1 runs (``probe_record.py``). Of large tensors only a fixed sample is
+looked at (``probe_sample.py``).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
+from pilot.probe_record import Pending, StepFacts, received, send
+from pilot.probe_sample import embedding_rows, lone_embeddings, sample_indices
 from pilot.records import StepRecord
-
-SAMPLE_ELEMENTS = 4096
-_SAMPLE_SEED = 20_240_917  # any fixed number: which elements are looked at must never change
-_MAX_EMBEDDING_ROWS = 512
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepFacts:
-    """What the host knows of a step without asking the device.
-
-    ``row_hash``: of the rows' contents, where they have no ids; empty: of their ids.
-    """
-
-    step: int
-    learning_rate: float
-    num_supervised_tokens: int
-    num_tokens: int
-    row_ids: tuple[int, ...]
-    longest_tokens: int
-    source_counts: Mapping[str, int]
-    row_hash: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pending:
-    facts: StepFacts
-    numbers: torch.Tensor
-    copied: Any
-    loss_scale: float | None
-    skipped: bool
-    is_mean: bool
 
 
 class Probe:
@@ -66,7 +31,7 @@ class Probe:
         self.params = [param for _, param in named]
         own = self.params[0].device if self.params else torch.device("cpu")
         self.device = device or own
-        self._indices = [_sample_indices(param) for param in self.params]
+        self._indices = [sample_indices(param) for param in self.params]
         sizes = [
             p.numel() if i is None else len(i)
             for p, i in zip(self.params, self._indices, strict=True)
@@ -74,7 +39,7 @@ class Probe:
         scales = [p.numel() / size for p, size in zip(self.params, sizes, strict=True)]
         self._scales = torch.tensor(scales, dtype=torch.float64, device=self.device)
         self._sizes = sizes
-        self._embeddings = _lone_embeddings(model, self.params)
+        self._embeddings = lone_embeddings(model, self.params)
         self._touched: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.max_grad_norms = torch.zeros(len(sizes), dtype=torch.float64, device=self.device)
         self.had_grad = [False] * len(sizes)
@@ -82,7 +47,7 @@ class Probe:
         self.loss_sum = self._zero()
         self._grad_norm = self._zero()
         self._clip_coef = self._zero()
-        self._pending: _Pending | None = None
+        self._pending: Pending | None = None
 
     def start_step(self, batches: Sequence[Any]) -> None:
         """Forget the last step's sums; remember the embedding rows that these batches use.
@@ -94,7 +59,7 @@ class Probe:
         for index in self._embeddings:
             ids = [b["input_ids"].reshape(-1) for b in batches if _has_ids(b)]
             if ids:
-                rows = self._rows_of(index, torch.cat(ids))
+                rows = embedding_rows(torch.cat(ids), self.params[index].shape[0])
                 self._touched[index] = (rows, self.params[index].detach()[rows].double())
 
     def add_losses(self, loss_sums: torch.Tensor) -> None:
@@ -169,6 +134,24 @@ class Probe:
             contents: with ``counts``: a number below 2^53 that tells these rows from others, for
                 rows without ids.
         """
+        numbers = torch.stack(
+            [
+                self.loss_sum,
+                self._grad_norm.double(),
+                self._clip_coef.double(),
+                *self._measured_update(),
+            ]
+        )
+        if counts is not None:
+            numbers = torch.cat([numbers, counts.to(numbers)])
+        if contents is not None:
+            numbers = torch.cat([numbers, contents.to(numbers).reshape(1)])
+        self._pending = send(
+            facts, numbers, loss_scale=loss_scale, skipped=skipped, is_mean=is_mean
+        )
+
+    def _measured_update(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The relative update of all weights, its median over the tensors, the weights' norm."""
         after = self._sample()
         change = _sums_of_squares(after - self._before, self._sizes) * self._scales
         weight = _sums_of_squares(after, self._sizes) * self._scales
@@ -179,63 +162,16 @@ class Probe:
             update_sq[index], weight_sq[index] = ((now - before) ** 2).sum(), (now**2).sum()
         ratios = torch.sqrt(update_sq / weight_sq.clamp_min(torch.finfo(torch.float64).tiny))
         total = weight.sum()
-        numbers = torch.stack(
-            [
-                self.loss_sum,
-                self._grad_norm.double(),
-                self._clip_coef.double(),
-                torch.sqrt(update_sq.sum() / weight_sq.sum()),
-                ratios.median() if self.params else self._zero(),
-                torch.sqrt(total),
-            ]
-        )
-        if counts is not None:
-            numbers = torch.cat([numbers, counts.to(numbers)])
-        if contents is not None:
-            numbers = torch.cat([numbers, contents.to(numbers).reshape(1)])
-        self._pending = _Pending(
-            facts=facts,
-            numbers=_copy_to_host(numbers),
-            copied=_copied(numbers),
-            loss_scale=loss_scale,
-            skipped=skipped,
-            is_mean=is_mean,
+        return (
+            torch.sqrt(update_sq.sum() / weight_sq.sum()),
+            ratios.median() if self.params else self._zero(),
+            torch.sqrt(total),
         )
 
     def collect(self) -> StepRecord | None:
         """The record of the last finished step, or nothing when it was collected already."""
         pending, self._pending = self._pending, None
-        if pending is None:
-            return None
-        if pending.copied is not None:
-            pending.copied.synchronize()
-        values = pending.numbers.tolist()
-        loss_sum, grad_norm, clip_coef, update, median, param_norm, *counts = values
-        facts = _counted(pending.facts, counts)
-        num = facts.num_supervised_tokens
-        loss = loss_sum / num if num else float("nan")
-        loss = loss_sum if pending.is_mean else loss
-        return StepRecord(
-            step=facts.step,
-            learning_rate=facts.learning_rate,
-            loss=loss,
-            num_supervised_tokens=num,
-            num_tokens=facts.num_tokens,
-            grad_norm=grad_norm,
-            clip_coef=clip_coef,
-            relative_update=update,
-            relative_update_median=median,
-            param_norm=param_norm,
-            loss_scale=pending.loss_scale,
-            step_skipped=pending.skipped,
-            finite_loss=bool(np.isfinite(loss)),
-            finite_grads=bool(np.isfinite(grad_norm)),
-            finite_params=bool(np.isfinite(param_norm)),
-            row_ids=facts.row_ids,
-            row_hash=facts.row_hash or row_hash(facts.row_ids),
-            longest_tokens=facts.longest_tokens,
-            source_counts=facts.source_counts,
-        )
+        return received(pending) if pending is not None else None
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs beyond the weights."""
@@ -251,15 +187,6 @@ class Probe:
         self.had_grad = list(state["had_grad"])
         self._before = self._sample()
         self._pending = None
-
-    def _rows_of(self, index: int, ids: torch.Tensor) -> torch.Tensor:
-        """Rows of an embedding to look at: evenly spaced ids of the batch, illegal ones left out.
-
-        A row that occurs twice counts twice, so nothing has to be sorted on the device. Whether an
-        id is legal is the model's business: its own forward pass raises.
-        """
-        stride = max(1, ids.numel() // _MAX_EMBEDDING_ROWS)
-        return ids[::stride].long().clamp(0, self.params[index].shape[0] - 1)
 
     def _sample(self) -> torch.Tensor:
         parts = []
@@ -280,60 +207,9 @@ def _has_ids(batch: object) -> bool:
     return isinstance(batch, Mapping) and isinstance(batch.get("input_ids"), torch.Tensor)
 
 
-def _counted(facts: StepFacts, counts: Sequence[float]) -> StepFacts:
-    if not counts:
-        return facts
-    supervised, tokens, longest, *contents = (int(count) for count in counts)
-    return replace(
-        facts,
-        num_supervised_tokens=supervised,
-        num_tokens=tokens,
-        longest_tokens=longest,
-        row_hash=f"{contents[0]:016x}" if contents else facts.row_hash,
-    )
-
-
-def row_hash(row_ids: Sequence[int]) -> str:
-    """A 64-bit hash of row ids in their order, as 16 hexadecimal digits."""
-    data = np.asarray(row_ids, dtype="<i8").tobytes()
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
-
-
-def _sample_indices(param: torch.Tensor) -> torch.Tensor | None:
-    count = param.numel()
-    if count <= SAMPLE_ELEMENTS:
-        return None
-    generator = torch.Generator().manual_seed(_SAMPLE_SEED + count)
-    return (
-        torch.randint(count, (SAMPLE_ELEMENTS,), generator=generator).sort().values.to(param.device)
-    )
-
-
 def _dense_values(grad: torch.Tensor) -> torch.Tensor:
     """The gradient's values; of a sparse one those it has (the others are 0)."""
     return grad.coalesce().values() if grad.is_sparse else grad
-
-
-def _lone_embeddings(model: torch.nn.Module, params: Sequence[torch.Tensor]) -> list[int]:
-    """The input embedding's index when no other module uses its weight, else nothing.
-
-    Position tables are embeddings too, but are not indexed by token ids: only what the model itself
-    calls its input embedding counts.
-    """
-    getter = getattr(model, "get_input_embeddings", None)
-    embedding = getter() if callable(getter) else None
-    if not isinstance(embedding, torch.nn.Embedding):
-        return []
-    users: dict[int, int] = {}
-    for module in model.modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, torch.nn.Parameter):
-            users[id(weight)] = users.get(id(weight), 0) + 1
-    if users.get(id(embedding.weight)) != 1:
-        return []
-    return [
-        i for i, p in enumerate(params) if p is embedding.weight and p.numel() > SAMPLE_ELEMENTS
-    ]
 
 
 def _sums_of_squares(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
@@ -341,18 +217,3 @@ def _sums_of_squares(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor
     if not sizes:
         return torch.zeros(0, dtype=torch.float64, device=values.device)
     return torch.stack(torch._foreach_norm(torch.split(values, list(sizes)))) ** 2
-
-
-def _copy_to_host(numbers: torch.Tensor) -> torch.Tensor:
-    if numbers.device.type != "cuda":
-        return numbers
-    host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-    return host.copy_(numbers, non_blocking=True)
-
-
-def _copied(numbers: torch.Tensor) -> Any:
-    if numbers.device.type != "cuda":
-        return None
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    return event

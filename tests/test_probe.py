@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
-from pilot.probe import SAMPLE_ELEMENTS, Probe, StepFacts, row_hash
+from pilot.probe import Probe
+from pilot.probe_record import StepFacts, row_hash
+from pilot.probe_sample import SAMPLE_ELEMENTS
 
 FACTS = StepFacts(
     step=1,

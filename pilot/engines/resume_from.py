@@ -1,21 +1,22 @@
 """The native engine's start from a user's checkpoint.
 
 The recipe's module may load it itself (``load_checkpoint``); else weights and optimizer state are
-found by the names that training scripts use. Learning rate, decay and all other settings stay those
-of the configuration: an arm that changes one of them must really have it.
+found by the names that training scripts use (``script_checkpoint.py``). Learning rate, decay and
+all other settings stay those of the configuration: an arm that changes one must really have it.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pilot.engines import script_checkpoint
+from pilot.engines.fit_weights import load_weights
 from pilot.engines.optimizer_state import load_moments
-from pilot.engines.weight_files import explained, listed, read_torch, read_weights, tied_names
+from pilot.engines.weight_files import explained, read_torch, read_weights
 from pilot.errors import ConfigError, Mistake
 from pilot.recipe import load_module
 from pilot.restored import DATA, OPTIMIZER, RANDOM, SCALE, SCHEDULE, WEIGHTS, Part, Restored
@@ -24,18 +25,6 @@ from pilot.user_checkpoint import KEY, TORCH, TRAINER, look, resume_path, sharde
 if TYPE_CHECKING:
     from pilot.engines.native import NativeEngine
 
-_MODEL = ("model", "model_state_dict", "state_dict", "module", "model_state", "net", "weights")
-_OPTIMIZER = (
-    "optimizer",
-    "optimizer_state_dict",
-    "optimizer_states",
-    "optimizer_state",
-    "optim",
-    "optim_state_dict",
-    "last_optimizer_state",
-)
-_STEP = ("step", "global_step", "iteration", "iter_num", "update", "num_updates", "iter", "steps")
-_SCALER = ("scaler", "grad_scaler", "scaler_state_dict")
 Loader = Callable[[str, torch.nn.Module, torch.optim.Optimizer], Any]
 
 
@@ -84,7 +73,7 @@ def _agreed(engine: NativeEngine, path: Path, step: int | None) -> int:
     """The checkpoint's step, the configuration's, or a mistake that names both."""
     planned, given = engine.first_step - 1, engine.config.full_run.start_step
     if step is None and given is None and planned == 0:
-        looked = ", ".join(_STEP)
+        looked = ", ".join(script_checkpoint.STEPS)
         rule = f"must be given: {path.name} does not say its step (looked for {looked})"
         remedy = "full_run.start_step=STEP, the optimizer steps that it has done"
         raise ConfigError([Mistake(key="full_run.start_step", value="", rule=rule, remedy=remedy)])
@@ -130,7 +119,7 @@ def _answer(path: Path, answer: Any) -> tuple[int | None, list[str]]:
     names: Sequence[Any] = []
     if isinstance(answer, Mapping):
         answer, names = answer.get("step"), answer.get("restored") or []
-    step = whole_number(answer)
+    step = script_checkpoint.whole_number(answer)
     if step is None and answer is not None:
         rule = f"load_checkpoint() must return the step, or {{'step': N}}; it returned {answer!r}"
         raise wrong(path, rule[:300], "the optimizer steps that the checkpoint has done")
@@ -165,17 +154,16 @@ def _by_names(engine: NativeEngine, path: Path) -> tuple[int | None, list[Part],
     extra: Mapping[str, Any] = {}
     weights: Mapping[str, Any]
     if found.kind == TORCH:
-        content = _unwrapped(read_torch(found.weights[0]))
-        weights, extra = _split(path, content)
-        step = step if step is not None else _step_in(extra)
+        weights, extra = script_checkpoint.split(path, read_torch(found.weights[0]))
+        step = step if step is not None else script_checkpoint.step_in(extra)
     else:
         weights = read_weights(found.weights)
         if found.optimizer is not None:
             extra = {"optimizer": read_torch(found.optimizer)}
-    notes = _load_weights(engine.model, path, weights, found.is_adapter)
+    notes = load_weights(engine.model, path, weights, found.is_adapter)
     name = found.weights[0].name
     parts = [Part(name=WEIGHTS, restored=True, why=name)]
-    state = next((extra[key] for key in _OPTIMIZER if extra.get(key)), None)
+    state = script_checkpoint.optimizer_state_in(extra)
     if state is None:
         sharded = sharded_optimizer(found) if found.path.is_dir() else ""
         why = f"fresh moments: {sharded or f'{path.name} has no optimizer state'}"
@@ -191,137 +179,8 @@ def _by_names(engine: NativeEngine, path: Path) -> tuple[int | None, list[Part],
 
 
 def _scaler_part(engine: NativeEngine, extra: Mapping[str, Any]) -> Part:
-    state = next((extra[key] for key in _SCALER if isinstance(extra.get(key), dict)), None)
+    state = script_checkpoint.scaler_state_in(extra)
     if not state:
         return Part(name=SCALE, restored=False, why="there is none: it begins anew")
     engine.scaler.load_state_dict(dict(state))
     return Part(name=SCALE, restored=True, why="of the checkpoint")
-
-
-def _unwrapped(content: Any) -> Any:
-    """The mapping that holds the model: some trainers put all of it under ``state``."""
-    inner = content.get("state") if isinstance(content, Mapping) else None
-    has_model = isinstance(inner, Mapping) and any(key in inner for key in _MODEL)
-    return inner if has_model else content
-
-
-def _split(path: Path, content: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The weights, and what lies beside them."""
-    if isinstance(content, Mapping):
-        for key in _MODEL:
-            if isinstance(content.get(key), Mapping) and _has_tensors(content[key]):
-                return content[key], content
-        if content and all(isinstance(value, torch.Tensor) for value in content.values()):
-            return content, {}
-        keys = ", ".join(str(key) for key in list(content)[:8])
-        rule = f"has no weights that are known: looked for {', '.join(_MODEL)}; it has {keys}"
-    else:
-        rule = f"must hold a dictionary, it holds a {type(content).__name__}"
-    raise wrong(path, rule, "define load_checkpoint(path, model, optimizer) in the recipe's module")
-
-
-def _has_tensors(values: Mapping[Any, Any]) -> bool:
-    return any(isinstance(value, torch.Tensor) for value in values.values())
-
-
-def _step_in(extra: Mapping[str, Any]) -> int | None:
-    for key in _STEP:
-        if (found := whole_number(extra.get(key))) is not None:
-            return found
-    history = extra.get("optimizer_history")
-    last = history[-1] if isinstance(history, list) and history else None
-    return whole_number(last.get("num_updates")) if isinstance(last, Mapping) else None
-
-
-def whole_number(value: Any) -> int | None:
-    """A count of steps from an integer of any kind (Python, NumPy, a tensor); None: it is none."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, torch.Tensor):
-        value = value.item() if value.numel() == 1 else None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    try:
-        found = operator.index(value)
-    except TypeError:
-        return None
-    return found if found >= 0 else None
-
-
-def _load_weights(
-    model: torch.nn.Module, path: Path, weights: Mapping[str, Any], is_adapter: bool
-) -> list[str]:
-    """Put the weights into the model; every tensor must have its place.
-
-    Raises:
-        ConfigError: with what is missing, unknown or of another shape.
-    """
-    if is_adapter:
-        weights = _adapter_names(model, path, weights)
-    state = model.state_dict()
-    named = _renamed({k: v for k, v in weights.items() if isinstance(v, torch.Tensor)}, set(state))
-    frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
-    lost = {name for name in state if name not in named}
-    lost -= tied_names(model, lost) | frozen
-    extra = set(named) - set(state)
-    shapes = {
-        f"{n} {list(named[n].shape)} and not {list(t.shape)}"
-        for n, t in state.items()
-        if n in named and named[n].shape != t.shape
-    }
-    wrongs = (("missing", lost), ("unknown to it", extra), ("of another shape", shapes))
-    lines = [listed(what, names) for what, names in wrongs if names]
-    if lines:
-        rule = f"its weights do not fit the model: {'; '.join(lines)}"
-        remedy = "build the model that was saved, or define load_checkpoint() in the recipe"
-        raise wrong(path, rule, remedy)
-    model.load_state_dict(named, strict=False)
-    rebuilt = frozen - set(named)
-    notes = [f"frozen weights are those that the recipe builds: {len(rebuilt)}"] if rebuilt else []
-    kinds = sorted({str(t.dtype)[6:] for t in named.values() if t.is_floating_point()})
-    here = sorted({str(t.dtype)[6:] for t in state.values() if t.is_floating_point()})
-    if kinds != here:
-        notes.append(f"weights saved in {', '.join(kinds)} are trained in {', '.join(here)}")
-    return notes
-
-
-def _renamed(weights: dict[str, torch.Tensor], known: set[str]) -> dict[str, torch.Tensor]:
-    """Under the model's own names: without what wrappers (DDP, ``torch.compile``) put before them.
-
-    A name that fits as it is stays; ``model.`` goes only where names fit better without it.
-    """
-    places = {_bare(name): name for name in known}
-
-    def placed(inner: str) -> dict[str, torch.Tensor]:
-        found = {}
-        for name, tensor in weights.items():
-            bare = _bare(_bare(name).removeprefix(inner))
-            found[places.get(bare, name)] = tensor
-        return found
-
-    tries = [weights, placed(""), placed("model.")]
-    return max(tries, key=lambda one: len(known & set(one)))  # the first of equals
-
-
-def _bare(name: str) -> str:
-    name = name.replace("_orig_mod.", "")
-    while name.startswith("module."):
-        name = name.removeprefix("module.")
-    return name
-
-
-def _adapter_names(
-    model: torch.nn.Module, path: Path, weights: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """The tensors of an adapter's file under the names that the model has for them."""
-    if not hasattr(model, "peft_config"):
-        rule = "holds an adapter alone; the recipe's model has none"
-        raise wrong(path, rule, "build the model with that adapter (recipe.lora)")
-    name = next(iter(model.peft_config))  # type: ignore[arg-type]
-    found = {}
-    for key, tensor in weights.items():
-        head, dot, tail = key.rpartition(".")
-        parameter = f"{head}.{name}{dot}{tail}"
-        in_model = parameter in model.state_dict()
-        found[parameter if in_model else key] = tensor
-    return found

@@ -13,7 +13,7 @@ from pilot.engines.complete import CompleteRecipe, batch_lengths, length_of, sou
 from pilot.engines.guard import guard
 from pilot.engines.stream import rows_hash
 from pilot.memory import peak_memory_bytes
-from pilot.probe import StepFacts
+from pilot.probe_record import StepFacts
 from pilot.recipe import Batch
 from pilot.records import Resource
 

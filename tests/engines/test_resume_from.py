@@ -17,7 +17,8 @@ from pilot.config import Config
 from pilot.engines.base import Observer
 from pilot.engines.native import NativeEngine
 from pilot.engines.native_workload import NativeWorkload
-from pilot.engines.resume_from import begin, whole_number
+from pilot.engines.resume_from import begin
+from pilot.engines.script_checkpoint import whole_number
 from pilot.errors import ConfigError
 from tests.engines.trainers import LlamaRecipe, config_for, make_trainer, run_steps
 from tests.recipes_for_tests import TinyLm, TinyRecipe

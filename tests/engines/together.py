@@ -182,9 +182,9 @@ def seen_rows(folder: Path, name: str) -> Any:
     records = drive(engine, up_to(12))
     together = team()
     assert together is not None
-    own = [list(batch) for step in range(1, 13) for batch in engine.batches[step]]
+    own = [list(batch) for step in range(1, 13) for batch in engine.loop.batches[step]]
     seen = together.gather(drawn[: len(own)] == own or name == "workers")
-    steps = together.gather([engine.batches[step] for step in range(1, 13)])
+    steps = together.gather([engine.loop.batches[step] for step in range(1, 13)])
     expected = [list(in_order(batches)) for batches in zip(*steps, strict=True)]
     planned = [list(engine.rows_of(r.step)) == list(r.row_ids) for r in records]
     return {

@@ -13,10 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pilot.engines import seeds
 from pilot.engines.hf.rescale import scale_rates
+from pilot.engines.hf.resume_refused import (
+    is_equal,
+    require_adapter,
+    require_resumable,
+    require_same_rates,
+    require_weights,
+)
 from pilot.engines.hf.resume_said import (
     Loaded,
     horizon_notes,
@@ -24,15 +29,13 @@ from pilot.engines.hf.resume_said import (
     position_of,
     skipped_batches,
 )
-from pilot.engines.weight_files import explained, listed, read_weights, tied_names
-from pilot.errors import ConfigError, Mistake
+from pilot.engines.weight_files import explained
 from pilot.restored import Restored
-from pilot.user_checkpoint import KEY, UserCheckpoint, look, sharded_optimizer, wrong
+from pilot.user_checkpoint import UserCheckpoint, look
 
 if TYPE_CHECKING:
     from pilot.engines.hf.tap import Tap
 
-_SAME = 1e-9  # relative: two ways to write one float
 # Read from the file and set by the schedule, or no number of the user's.
 _NOT_COMPARED = ("params", "lr", "initial_lr", "foreach", "fused", "capturable", "differentiable")
 
@@ -58,7 +61,7 @@ class UserResume:
         self._tap, self._trainer = tap, tap.trainer
         self._wanted, self._own = wanted, own
         self.checkpoint: UserCheckpoint = look(path)
-        self._require_resumable(step)
+        require_resumable(self._trainer, tap.model, self.checkpoint, step)
         self.restored: Restored | None = None
         self._notes: list[str] = []
         self._was_read = self._random_was_read = False
@@ -79,7 +82,7 @@ class UserResume:
         with explained(self.checkpoint.path, "the weights"):
             self._trainer._load_from_checkpoint(self.folder)
         if self.checkpoint.is_adapter:
-            self._require_adapter()
+            require_adapter(self._tap.model, self.checkpoint)
         self._tap.probe.load_state_dict(self._tap.probe.state_dict())  # the weights have moved
         seeds.set_random_state(state)
 
@@ -94,7 +97,8 @@ class UserResume:
 
         The random states are put in place too, so that a state saved now is that of the checkpoint.
         """
-        self._require_same_rates()
+        if self._was_read and self._factor() == 1.0:
+            require_same_rates(self.checkpoint, self._groups())
         self._trainer._load_rng_state(self.folder)
         loaded = Loaded(
             checkpoint=self.checkpoint,
@@ -115,80 +119,11 @@ class UserResume:
         )
         return skipped_batches(self._trainer.args, loader, loaded.step)
 
-    # ---- what is refused
-
-    def _require_resumable(self, step: int) -> None:
-        found, path = self.checkpoint, self.checkpoint.path
-        for kind in ("deepspeed", "fsdp"):
-            if getattr(self._trainer, f"is_{kind}_enabled", False):
-                rule = f"cannot be started from under {kind}: its own loader needs all processes"
-                raise wrong(path, rule, "pilot from the start, without recipe.resume_from")
-        if found.step is None:
-            raise wrong(path, "has no trainer_state.json: no Trainer resumes from it", "")
-        if found.step != step:
-            rule = f"was saved after step {found.step}, the pilot starts after step {step}"
-            raise wrong(path, rule, "drop full_run.start_step")
-        sharded = sharded_optimizer(found) or "optimizer.bin is FSDP's"
-        if _would_look_for_another_optimizer(path):
-            rule = f"its optimizer is sharded: {sharded}; one process cannot resume from it"
-            raise wrong(path, rule, "resume with all processes, or remove it: fresh moments")
-        is_peft = hasattr(self._tap.model, "peft_config")
-        if found.is_adapter and not is_peft:
-            rule = f"holds an adapter alone ({found.weights[0].name}); the Trainer's model has none"
-            raise wrong(path, rule, "return a model with that adapter (peft.get_peft_model)")
+    # ---- what is changed behind the loading
 
     def _weights_loaded(self, *args: Any, **more: Any) -> None:
         result = args[0] if args else more.get("load_result")
-        model = self._trainer.model
-        ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
-        lost = [name for name in getattr(result, "missing_keys", ()) if name not in ignored]
-        lost = [name for name in lost if name not in tied_names(model, lost)]
-        extra = list(getattr(result, "unexpected_keys", ()))
-        if lost:
-            rule = f"its weights do not fit the model: {listed('missing', lost)}"
-            also = f"; {listed('unknown to it', extra)}" if extra else ""
-            raise wrong(self.checkpoint.path, rule + also, "build the model that was saved")
-        if extra:
-            self._notes.append(
-                f"the checkpoint has weights {listed('unknown to the model', extra)}"
-            )
-
-    def _require_adapter(self) -> None:
-        """An adapter is loaded with no more than a warning of tensors that were not in the file."""
-        from peft import get_peft_model_state_dict
-
-        saved = set(read_weights(self.checkpoint.weights))
-        there = set(get_peft_model_state_dict(self._tap.model))
-        if lost := sorted(there - saved):
-            rule = f"its adapter does not fit the model's: {listed('missing', lost)}"
-            raise wrong(self.checkpoint.path, rule, "build the adapter that was saved")
-
-    def _require_same_rates(self) -> None:
-        """The rate that goes on must be the one that the script and the configuration name."""
-        if not self._was_read or self._factor() != 1.0:
-            return
-        lines = []
-        for number, (group, built) in enumerate(self._groups()):
-            for key in ("initial_lr", "weight_decay"):
-                if key in group and key in built and not _equal(group[key], built[key]):
-                    name = "learning_rate" if key == "initial_lr" else key
-                    lines.append((number, name, group[key], built[key]))
-        if lines:
-            number, name, old, new = lines[0]
-            raise ConfigError(
-                [
-                    Mistake(
-                        key=KEY,
-                        value=str(self.checkpoint.path),
-                        rule=f"its optimizer.pt goes on with {name} {old:g} (group {number}), the "
-                        f"Trainer is built with {new:g}: a restored optimizer keeps the old one",
-                        remedy=f"set {name} back to {old:g} in the script and in the configuration"
-                        f"; the new value can be an arm: arms.add=[{{optim.{name}: {new:g}}}]",
-                    )
-                ]
-            )
-
-    # ---- what is changed behind the loading
+        self._notes += require_weights(self._trainer.model, self.checkpoint, result)
 
     def _optimizer_loaded(self, *args: Any, **more: Any) -> None:
         scheduler = self._trainer.lr_scheduler
@@ -199,10 +134,10 @@ class UserResume:
         own_decay, decay = self._own.get("weight_decay"), self._wanted.get("weight_decay")
         other = []
         for group, built in self._groups():
-            if own_decay is not None and not _equal(own_decay, decay):
+            if own_decay is not None and not is_equal(own_decay, decay):
                 group["weight_decay"] = built["weight_decay"]
             for key in sorted((set(group) & set(built)) - {*_NOT_COMPARED, "weight_decay"}):
-                if not _equal(group[key], built[key]):
+                if not is_equal(group[key], built[key]):
                     other.append(f"{key} {group[key]} and not {built[key]}")
         if other:
             text = ", ".join(dict.fromkeys(other))
@@ -214,7 +149,7 @@ class UserResume:
     def _factor(self) -> float:
         """The arm's rate over the user's own."""
         own, rate = self._own.get("learning_rate"), self._wanted.get("learning_rate")
-        if not own or not rate or _equal(own, rate):
+        if not own or not rate or is_equal(own, rate):
             return 1.0
         return float(rate) / float(own)
 
@@ -270,22 +205,3 @@ _FILES = {
 
 def _nothing(*args: Any, **more: Any) -> None:
     """There is nothing to do behind a loading."""
-
-
-def _would_look_for_another_optimizer(path: Path) -> bool:
-    """Whether a Trainer sees a sharded optimizer, and then fails: it reads ``optimizer.pt``."""
-    names = {p.name for p in path.iterdir()}
-    folders = any(p.is_dir() and "optimizer" in p.name for p in path.iterdir())
-    there = "scheduler.pt" in names and "optimizer.pt" not in names
-    return bool(there and ("optimizer.bin" in names or folders))
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        return float(one) == float(other)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    numbers = all(isinstance(v, (int, float)) for v in (one, other))
-    if numbers and max(abs(one), abs(other)) > 0:
-        return bool(abs(one - other) <= _SAME * max(abs(one), abs(other)))
-    return bool(one == other)

@@ -16,31 +16,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from pilot.engines.hf import sharded
 from pilot.engines.hf.clipping import Clipping
+from pilot.engines.hf.late_records import LateRecords, Listener
 from pilot.engines.hf.place import DataPlace
-from pilot.engines.hf.ranks import (
-    capacity_of,
-    num_ranks,
-    over_ranks,
-    received_rows,
-    send_rows,
-)
+from pilot.engines.hf.ranks import over_ranks
 from pilot.engines.hf.rows import Rows, contents_of, count_tokens
 from pilot.engines.hf.used_rates import UsedRates
-from pilot.memory import peak_memory_bytes
-from pilot.probe import Probe, StepFacts, row_hash
-from pilot.records import Resource, StepRecord
-
-Listener = Callable[[StepRecord, Resource], None]
+from pilot.probe import Probe
+from pilot.probe_record import StepFacts
 
 
 class Tap:
@@ -61,18 +50,21 @@ class Tap:
         *,
         keeps_random: bool = False,
     ) -> None:
-        self.trainer, self.on_step, self._source_of = trainer, on_step, source_of
+        self.trainer, self.on_step = trainer, on_step
         self.model: torch.nn.Module = trainer.accelerator.unwrap_model(trainer.model)
         self.hides_tensors = sharded.hides_tensors(trainer)
         watched = torch.nn.Module() if self.hides_tensors else self.model
         self.probe = Probe(watched, trainer.args.device)
+        self._records = LateRecords(self.probe, source_of)
         self.step = 0
         self.forced_rate: float | None = None
         self.rates = UsedRates()
         self.on_error: Callable[[BaseException], None] = _nothing
-        # What measures inside the Trainer's calls; where the run must go on whatever happens to
-        # its measuring, a context that keeps errors.
-        self.measuring: Callable[[], contextlib.AbstractContextManager[Any]] = _as_they_come
+        # What measures inside the Trainer's calls raises its errors where they happen; where the
+        # run must go on whatever happens to its measuring, a context that keeps errors.
+        self.measuring: Callable[[], contextlib.AbstractContextManager[Any]] = (
+            contextlib.nullcontext
+        )
         self.step_batches: list[Rows] = []
         self.place = "build"
         self.data = DataPlace(keeps_random=keeps_random)
@@ -82,10 +74,7 @@ class Tap:
         self._told: BaseException | None = None
         self._in_step = False
         self._scale: float | None = None
-        self._late: Resource | None = None
         self._undo: list[tuple[Any, str, Any, Any]] = []
-        self._sent: torch.Tensor | None = None  # the rows of all processes, on their way
-        self._step_started = time.perf_counter()
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -126,7 +115,7 @@ class Tap:
                 call = functools.partial(self._in_place, getattr(owner, name), place)
                 self.replace(owner, name, call)
         self.place = "run"
-        self._step_started = time.perf_counter()
+        self.restart_clock()
 
     def replace(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
         """Put ``method`` in the place of one of ``owner``'s, until ``detach``."""
@@ -227,9 +216,7 @@ class Tap:
         skipped = self._scale is not None and float(scaler.get_scale()) < self._scale
         rows = self.row_ids
         self.probe.loss_sum, self._counts = over_ranks(self.probe.loss_sum, self._counts)
-        if num_ranks() > 1:
-            capacity = capacity_of(self.trainer.args)
-            self._sent = send_rows(self.step_batches, capacity, self._counts.device)
+        self._records.send_rows(self.step_batches, self.trainer.args, self._counts.device)
         facts = StepFacts(
             step=self.step + 1,
             learning_rate=self.rates.end(),
@@ -237,7 +224,7 @@ class Tap:
             num_tokens=0,
             row_ids=rows,
             longest_tokens=0,
-            source_counts=self._sources(rows),
+            source_counts=self._records.sources(rows),
         )
         self.probe.end_step(
             facts,
@@ -248,51 +235,15 @@ class Tap:
             contents=self._contents,
         )
         self.step, self._in_step = self.step + 1, False
-        self._note_time()
+        self._records.step_ended(self.step)
 
     def flush(self) -> None:
         """Hand out the record of the last step, if it has not been yet."""
-        record = self.probe.collect()
-        if record is not None and self._late is not None:
-            late, self._late = self._late, None
-            record = self._of_all(record)
-            if record.num_tokens and late.secs > 0:
-                late = Resource(
-                    kind=late.kind,
-                    step=late.step,
-                    secs=late.secs,
-                    tokens_per_sec=record.num_tokens / late.secs,
-                    peak_memory_bytes=late.peak_memory_bytes,
-                )
-            self.on_step(record, late)
-
-    def _of_all(self, record: StepRecord) -> StepRecord:
-        """The record with the rows of all processes."""
-        if self._sent is None:
-            return record
-        rows, self._sent = received_rows(self._sent), None
-        return replace(
-            record, row_ids=rows, row_hash=row_hash(rows), source_counts=self._sources(rows)
-        )
-
-    def _sources(self, rows: Rows) -> dict[str, int]:
-        return dict(sorted(Counter(self._source_of(row) for row in rows).items()))
+        self._records.hand_out(self.on_step)
 
     def restart_clock(self) -> None:
         """The seconds until now belong to no step (a validation, a saving)."""
-        self._step_started = time.perf_counter()
-
-    def _note_time(self) -> None:
-        now = time.perf_counter()
-        secs, self._step_started = now - self._step_started, now
-        cuda = self.probe.device.type == "cuda"
-        peak = peak_memory_bytes(self.probe.device) if cuda else None
-        self._late = Resource(kind="step", step=self.step, secs=secs, peak_memory_bytes=peak)
-
-
-def _as_they_come() -> contextlib.AbstractContextManager[Any]:
-    """Errors of measuring are raised where they happen."""
-    return contextlib.nullcontext()
+        self._records.restart_clock()
 
 
 def _number(loss: Any, device: torch.device) -> torch.Tensor:
