@@ -50,7 +50,7 @@ def settings_of(trainer: Any, loader: Any = None) -> dict[str, Any]:
         "full_run": {**_length(args), **({"warmup_steps": 0} if own_scheduler else _warmup(args))},
         "optim": _optimizer(trainer),
         "batch": {
-            "micro_batch_size": int(batch_of(trainer)) * max(1, int(args.world_size)),
+            "micro_batch_size": batch_of(trainer),
             "grad_accum_steps": int(args.gradient_accumulation_steps),
         },
         "precision": precision_of(trainer),
