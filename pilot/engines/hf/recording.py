@@ -22,6 +22,7 @@ from pilot.engines.hf.describe import DescribedRun, describe
 from pilot.engines.hf.outside_steps import hear_outside_steps
 from pilot.engines.hf.ranks import require_everywhere
 from pilot.engines.hf.recorded_folder import earlier_schedule, open_folder
+from pilot.engines.hf.resume_said import skipped_batches
 from pilot.engines.hf.tap import Tap
 from pilot.engines.hf.validation import validate_all
 from pilot.engines.recorder import Recorder
@@ -209,15 +210,6 @@ class Recording:
             elif world.size() > 1:
                 world.leave(self.arm.outcome, _outcome(error, place, step, within, rows))
         self.tap.detach()
-
-
-def skipped_batches(args: Any, loader: Any, done: int) -> int:
-    """Batches that a Trainer resumed after ``done`` steps draws and drops."""
-    if not done or args.ignore_data_skip or not hasattr(loader, "__len__"):
-        return 0
-    accumulate = int(args.gradient_accumulation_steps)
-    steps_per_epoch = max(1, -(-len(loader) // accumulate))
-    return done % steps_per_epoch * accumulate
 
 
 def _outcome(
