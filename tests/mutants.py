@@ -241,8 +241,8 @@ MUTATIONS = (
     Mutation(
         "a_fork_forgets_what_follows",
         "pilot/arms/forks.py",
-        "    if job.follows:\n        return first\n",
-        "",
+        "    if job.follows or _is_restored(job, baseline):",
+        "    if _is_restored(job, baseline):",
         "tests/arms/test_forks.py",
     ),
     Mutation(
