@@ -53,7 +53,7 @@ def test_the_example_is_what_it_says(tmp_path: Path) -> None:
     assert (len(recipe.train), len(recipe.validation)) == (360, 40)
     audit = audit_rows("train", recipe.train, vocab_size=256, max_positions=16)
     assert audit["num_rows_checked"] == 360 and audit["num_too_long"] == 0
-    workload = NativeWorkload(recipe, Config.model_validate(config_tree()), "mine.py")
+    workload = NativeWorkload(recipe, Config.model_validate(config_tree()), module)
     workload.require_contract()
     facts = workload.facts()
     assert {f.source for f in facts} == {"text"} and max(f.num_tokens for f in facts) == 16
