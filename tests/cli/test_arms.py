@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pilot.view import ArmView, load
 from tests.cli.test_pilot_kills import arm_processes, start, wait_for_steps
 from tests.cli.userdir import make_user_dir, verdict
@@ -85,6 +87,7 @@ OWN_GENERATOR = """
 """
 
 
+@pytest.mark.slow
 def test_a_fork_that_is_not_the_baseline_begins_at_the_start(
     tmp_path: Path, run_pilot: RunPilot
 ) -> None:
@@ -108,6 +111,7 @@ def test_a_fork_that_is_not_the_baseline_begins_at_the_start(
     assert [record.step for record in arm.steps] == [record.step for record in baseline.steps]
 
 
+@pytest.mark.slow
 def test_arms_that_are_the_baseline_are_not_run(tmp_path: Path, run_pilot: RunPilot) -> None:
     patch = """
 class Fixed(TinyRecipe):

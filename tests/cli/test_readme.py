@@ -51,6 +51,7 @@ def test_there_are_commands() -> None:
     assert {code for _, code in commands()} == {0, 3}
 
 
+@pytest.mark.slow  # test_sine_pilots.py is quick and looks closer
 @pytest.mark.parametrize(("words", "code"), [c for c in PILOTS if not is_long(c[0])])
 def test_short_commands(words: str, code: int, tmp_path: Path, run_pilot: RunPilot) -> None:
     done = run_pilot(*shlex.split(words), "tracking=none", cwd=tmp_path)
