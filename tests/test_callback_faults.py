@@ -310,6 +310,7 @@ def test_an_sft_trainer_is_recorded(tmp_path: Path) -> None:
 SEVERAL = """
 import sys, os
 import pilot
+import torch
 from pathlib import Path
 from tests.engines.trainers import make_trainer
 
@@ -317,9 +318,10 @@ trainer = make_trainer(Path(sys.argv[1]) / "theirs", max_steps=4, ddp_backend="g
 trainer.add_callback(pilot.PilotCallback(**eval(sys.argv[2])))
 try:
     trainer.train()
-    print("trained", trainer.state.global_step)
+    sys.stdout.write(f"trained {trainer.state.global_step}\\n")
 except Exception as error:
-    print("refused", os.environ["RANK"], str(error).splitlines()[0])
+    sys.stdout.write(f"refused {os.environ['RANK']} {str(error).splitlines()[0]}\\n")
+torch.distributed.destroy_process_group()  # else torch may abort the end of a process
 """
 
 
