@@ -102,7 +102,7 @@ def test_the_verdict_s_own_file_names_its_folder(tmp_path: Path, go: Path) -> No
 
 
 def test_what_a_full_run_does_beside_training_is_its_own(tmp_path: Path, go: Path) -> None:
-    start(
+    trained = start(
         tmp_path,
         go,
         save_strategy="steps",
@@ -117,6 +117,7 @@ def test_what_a_full_run_does_beside_training_is_its_own(tmp_path: Path, go: Pat
         logging_nan_inf_filter=False,
         disable_tqdm=True,
     )
+    assert trained.state.global_step == 6
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_code_and_packages_can_be_answered_for(tmp_path: Path, go: Path, script:
 
 def test_another_version_of_pilot_changes_nothing_in_their_run(tmp_path: Path, go: Path) -> None:
     change(go, lambda made: made["code"].update(pilot_version="0.0.1", pilot_sha256="0"))
-    start(tmp_path, go)
+    assert start(tmp_path, go).state.global_step == 6
 
 
 def test_code_that_is_not_loaded_here_was_not_piloted(
@@ -224,7 +225,7 @@ def test_a_checkout_elsewhere_is_the_same_code(
     monkeypatch.setattr(
         sys.modules["their_train"], "__file__", str(tmp_path / "moved" / script.name)
     )
-    start(tmp_path, go)
+    assert start(tmp_path, go).state.global_step == 6
 
 
 @pytest.mark.parametrize(

@@ -9,25 +9,10 @@ import numpy as np
 import pytest
 
 from pilot.config import Config
-from pilot.engines.base import Observer
 from pilot.engines.native import NativeEngine
-from pilot.records import Resource, StepRecord, ValidationRecord
+from tests.engines.collect import Collect
 from tests.recipes_for_tests import TinyRecipe
 from tests.trees import config_tree
-
-
-class Collect(Observer):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.steps: list[StepRecord] = []
-        self.validations: list[ValidationRecord] = []
-
-    def on_step(self, record: StepRecord, resource: Resource) -> None:
-        self.steps.append(record)
-
-    def on_validation(self, record: ValidationRecord, resource: Resource) -> None:
-        self.validations.append(record)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pilot.plan import make_plan
 from pilot.records import Outcome
 from pilot.survey import write_rows
 from pilot.view import RowTable, load_rows
-from tests.engines.conftest import Collect
+from tests.engines.collect import Collect
 from tests.recipes_for_tests import TinyRecipe
 from tests.trees import config_tree
 

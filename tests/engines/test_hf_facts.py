@@ -20,7 +20,8 @@ from pilot.folder import PilotFolder
 from pilot.jsonl import write_json
 from pilot.survey import write_rows
 from tests import tiny_llama
-from tests.engines.trainers import Collect, collate, config_for, make_rows, make_trainer, run_steps
+from tests.engines.collect import Collect
+from tests.engines.trainers import collate, config_for, make_rows, make_trainer, run_steps
 
 ROWS = [{**row, "source": "abc"[i % 3]} for i, row in enumerate(make_rows(60))]
 TEXTS = [

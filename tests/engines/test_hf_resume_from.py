@@ -21,7 +21,8 @@ from pilot.engines.state import copy_state
 from pilot.engines.transformers import TransformersEngine
 from pilot.errors import ConfigError
 from pilot.records import Outcome, StepRecord
-from tests.engines.trainers import Collect, attach, config_for, make_trainer, run_steps
+from tests.engines.collect import Collect
+from tests.engines.trainers import attach, config_for, make_trainer, run_steps
 
 # Three micro-batches a step, eight an epoch: steps 3, 6, 9, ... end an epoch with a short step.
 RUN: dict[str, Any] = {"dropout": 0.2, "gradient_accumulation_steps": 3, "max_steps": 20}

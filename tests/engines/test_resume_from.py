@@ -159,7 +159,7 @@ def test_a_trainers_folder_gives_the_trainers_next_losses(tmp_path: Path, lora: 
     (tmp_path / "none.py").write_text("")
     recipe: Any = LlamaRecipe(lora=lora)
     workload = NativeWorkload(recipe, Config.model_validate(tree), tmp_path / "none.py")
-    from tests.engines.trainers import Collect
+    from tests.engines.collect import Collect
 
     engine = workload.make_engine(order=order, first_step=8, observer=Collect())
     records = run_steps(engine, 12)

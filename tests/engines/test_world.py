@@ -35,6 +35,7 @@ def test_one_of_many_is_refused(environment: dict[str, str]) -> None:
 )
 def test_a_single_one_is_not(environment: dict[str, str]) -> None:
     world.refuse_many(environment)
+    assert world.started_by_others(environment) == ""
 
 
 def test_alone_nothing_is_a_lost_peer() -> None:

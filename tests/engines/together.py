@@ -26,7 +26,8 @@ from pilot.engines.transformers import TransformersEngine
 from pilot.experiments import determinism
 from pilot.jsonl import to_json
 from pilot.records import Outcome, StepRecord
-from tests.engines.trainers import TRAIN, Collect, collate, config_for, make_rows, make_trainer
+from tests.engines.collect import Collect
+from tests.engines.trainers import TRAIN, collate, config_for, make_rows, make_trainer
 
 STEPS = 16
 ODD = make_rows(33, seed=3)  # the last batch of an epoch is short

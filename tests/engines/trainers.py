@@ -11,30 +11,17 @@ import torch
 
 from pilot.config import Config
 from pilot.engines import seeds
-from pilot.engines.base import Engine, Observer, Program, StepRequest
+from pilot.engines.base import Engine, Program, StepRequest
 from pilot.engines.hf.rows import planned_batches
 from pilot.engines.native import NativeEngine
 from pilot.engines.transformers import TransformersEngine
-from pilot.records import Outcome, Resource, StepRecord, ValidationRecord
+from pilot.records import Outcome, StepRecord
 from pilot.schedule import full_schedule
 from tests import tiny_llama
+from tests.engines.collect import Collect
 from tests.trees import config_tree
 
 MAX_STEPS, WARMUP, RATE, SIZE = 60, 3, 1e-2, 4
-
-
-class Collect(Observer):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.steps: list[StepRecord] = []
-        self.validations: list[ValidationRecord] = []
-
-    def on_step(self, record: StepRecord, resource: Resource) -> None:
-        self.steps.append(record)
-
-    def on_validation(self, record: ValidationRecord, resource: Resource) -> None:
-        self.validations.append(record)
 
 
 def make_rows(count: int, seed: int = 0) -> list[dict[str, list[int]]]:
