@@ -217,6 +217,7 @@ def build(settings, *, sequence_length, seed):
 """
 
 
+@pytest.mark.slow  # test_pilot_kills.py is quick and kills other parts
 def test_a_kill_among_arms_then_resume_runs_only_what_is_missing(
     tmp_path: Path, run_pilot: RunPilot
 ) -> None:

@@ -58,6 +58,7 @@ def test_short_default_is_go(tmp_path: Path, run_pilot: RunPilot) -> None:
     assert gates(verdict)["progress"] == "pass"
 
 
+@pytest.mark.slow
 def test_short_sgd_without_clip_is_no_go(tmp_path: Path, run_pilot: RunPilot) -> None:
     words = ("optim=sgd", "optim.learning_rate=1.0", "optim.max_grad_norm=null")
     code, verdict, text = pilot(run_pilot, tmp_path, *SHORT, *words)
