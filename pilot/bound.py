@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pilot.errors import ExitCode, FolderError, FullRunRefused
-from pilot.fingerprint import sha256_of
 from pilot.folder import PilotFolder, read_json
+from pilot.script_source import source_digest
 
 GO, NO_GO = "GO", "NO-GO"
 # Parts whose difference a user may take the responsibility for: the training can be the same.
@@ -36,13 +36,26 @@ class BoundVerdict:
     words: tuple[str, ...]
     module_path: Path | None
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The digests of the files of code, the recipe's own among them."""
+        found = (self.made_for.get("code") or {}).get("files")
+        return dict(found) if isinstance(found, Mapping) else {}
+
+    @property
+    def imported(self) -> tuple[str, ...]:
+        """The files of code beside the recipe's own, seen from its folder."""
+        own = (self.made_for.get("code") or {}).get("recipe_module")
+        return tuple(name for name in self.files if name != own)
+
 
 def read_bound(root: Path) -> BoundVerdict:
-    """The verdict in ``root``, the folder of a pilot.
+    """The verdict in ``root``, the folder of a pilot, or of several: then the newest of them.
 
     Raises:
         FolderError: no such folder, no verdict in it, or a file in it is damaged.
     """
+    root = newest_in(root)
     folder = PilotFolder(root)
     for needed in (folder.verdict, folder.fingerprint):
         if not needed.is_file():
@@ -73,6 +86,16 @@ def read_bound(root: Path) -> BoundVerdict:
     )
 
 
+def newest_in(root: Path) -> Path:
+    """The pilot in ``root`` that was judged last, where ``root`` is no pilot's folder itself."""
+    folder = PilotFolder(root)
+    if folder.config.exists() or folder.verdict.exists():
+        return root
+    judged = [path for path in root.glob("*/verdict.json") if path.is_file()]
+    newest = max(judged, key=lambda path: (path.stat().st_mtime_ns, path), default=None)
+    return root if newest is None else newest.parent
+
+
 def refuse(bound: BoundVerdict, lines: Sequence[str]) -> None:
     """Raise ``FullRunRefused`` unless the verdict is GO and nothing (``lines``) differs."""
     if bound.word == GO and not lines:
@@ -87,6 +110,7 @@ def refuse(bound: BoundVerdict, lines: Sequence[str]) -> None:
         text += [head, *(f"  {line}" for line in lines)]
     if bound.word == GO:
         text.append(f"    remedy: start the run that was piloted, or pilot this one: {again}")
+        text.append("            (in a new folder, and name that: the callback may be changed)")
         given = {line.split(" ", 1)[0] for line in lines}
         if given <= set(ALLOWABLE):
             named = ", ".join(repr(part) for part in sorted(given))
@@ -108,7 +132,7 @@ def loaded_file(name: str, path: Path | None, sha256: str) -> Path | None:
             files.append(Path(given).resolve())
     if path is not None and path.resolve() in files:
         return path.resolve()
-    same = [file for file in files if sha256_of(file) == sha256]
+    same = [file for file in files if source_digest(file) == sha256]
     return next(iter([*same, *files]), None)
 
 

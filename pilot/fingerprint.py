@@ -10,15 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pilot import __version__
 from pilot.folder import read_json
 from pilot.jsonl import to_json
+from pilot.run_code import code_of
 
 FULL_HASH_BYTES = 1_000_000_000
 _BLOCK_BYTES = 1 << 20
@@ -35,7 +34,6 @@ _PACKAGES = (
     "peft",
     "datasets",
 )
-_GIT_SECS = 60.0
 
 
 def make_fingerprint(
@@ -45,8 +43,10 @@ def make_fingerprint(
     world_size: int,
     data_sets: Sequence[Mapping[str, Any]] = (),
     trainer: Mapping[str, Any] | None = None,
+    imported: Iterable[str] = (),
+    found: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
-    """The fingerprint of a run, as plain JSON values.
+    """The fingerprint of a run, as plain JSON values; ``commit`` is told and never compared.
 
     Args:
         config_tree: the resolved configuration.
@@ -56,13 +56,16 @@ def make_fingerprint(
         data_sets: sets that no file holds, with ``name``, ``rows``, ``sha256`` and ``sampled``
             (``pilot/engines/hf/digests.py``); without a ``sha256`` only the rows are bound.
         trainer: what a Trainer says about its run (``engines/hf/run_facts.py``), where one trains.
+        imported: further files of code, seen from the recipe's folder (``run_code.py``).
+        found: where some of these lie, if not there.
 
     Raises:
         OSError: a file cannot be read.
     """
+    code, commit = code_of(module_path, imported, found)
     parts: dict[str, Any] = {
         "config": _config(config_tree),
-        "code": _code(module_path),
+        "code": code,
         "data": sorted(
             (_file(path) for path in input_files), key=lambda f: (f["name"], f["sha256"])
         )
@@ -72,7 +75,7 @@ def make_fingerprint(
     }
     if trainer:
         parts["trainer"] = dict(trainer)
-    return {"hash": _digest(to_json(parts).encode())[:12], **parts}
+    return {"hash": _digest(to_json(parts).encode())[:12], "commit": commit, **parts}
 
 
 def surveyed_sets(path: Path) -> list[dict[str, Any]]:
@@ -119,59 +122,6 @@ def without_folder(value: object) -> object:
     return value
 
 
-def _code(module_path: Path) -> dict[str, Any]:
-    commit, diff = _repository(module_path)
-    return {
-        "recipe_module": module_path.name,
-        "recipe_sha256": sha256_of(module_path),
-        "commit": commit,
-        "diff_sha256": diff,
-        "pilot_version": __version__,
-        "pilot_sha256": _own_code(),
-    }
-
-
-def _repository(module_path: Path) -> tuple[str | None, str | None]:
-    """Commit, and hash of what differs from it, of the repository that holds the recipe.
-
-    None where there is no repository or no commit, git is missing, or the repository ignores the
-    file (a virtual environment inside a checkout).
-    """
-    folder = module_path.resolve().parent
-    if _git(folder, "check-ignore", "-q", str(module_path.resolve())) is not None:
-        return None, None
-    commit = _git(folder, "rev-parse", "--verify", "HEAD")
-    if commit is None:
-        return None, None
-    diff = _git(folder, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv")
-    return commit.decode().strip(), None if diff is None else _digest(diff)
-
-
-def _git(folder: Path, *arguments: str) -> bytes | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_GIT_SECS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _own_code() -> str:
-    here = Path(__file__).resolve().parent
-    digest = hashlib.sha256()
-    for path in sorted(here.rglob("*.py")):
-        if path.relative_to(here).parts[0] in ("conf", "recipes"):
-            continue  # only a wheel has them inside; the recipe's own file is hashed by itself
-        digest.update(path.relative_to(here).as_posix().encode() + b"\0")
-        digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
 def _file(path: Path) -> dict[str, Any]:
     size = path.stat().st_size
     sampled = size > FULL_HASH_BYTES
@@ -197,11 +147,6 @@ def _packages() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def sha256_of(path: Path) -> str:
-    """The hash of a file's contents. Raises ``OSError``."""
-    return _digest(path.read_bytes())
 
 
 def _digest(data: bytes) -> str:

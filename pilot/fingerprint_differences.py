@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pilot.jsonl import to_json
+from pilot.run_code import MISSING
 
 _RATES = "learning_rates"
+_NAMES = {"repository_sha256": "other tracked files of the repository"}
+_LONGEST = 120  # characters of a value in a line
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -16,7 +20,11 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     for part in ("config", "code", "packages"):
         old, new = _plain(before.get(part)), _plain(after.get(part))
         for key in sorted(set(old) | set(new)):
-            lines += _line(f"{part} {key}", old.get(key, "absent"), new.get(key, "absent"))
+            if (part, key) == ("code", "files"):
+                lines += _file_lines(_plain(old.get(key)), _plain(new.get(key)))
+            else:
+                name = _NAMES.get(key, key)
+                lines += _line(f"{part} {name}", old.get(key, "absent"), new.get(key, "absent"))
     lines += _data_lines(before.get("data") or [], after.get("data") or [])
     lines += _line("world_size", before.get("world_size"), after.get("world_size"))
     if before.get("trainer") and after.get("trainer"):  # only a process that has one can say
@@ -56,13 +64,39 @@ def _rate_lines(before: object, after: object) -> list[str]:
     return _line(f"trainer learning rate of step {step}", before[step], after.get(step))
 
 
+def _file_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Which files of code were changed, beyond comments and formatting."""
+    lines = []
+    for name in sorted(set(before) | set(after)):
+        if name not in before:
+            lines.append(f"code {name}: was not imported before")
+        elif name not in after or after[name] == MISSING:
+            lines.append(f"code {name}: is not there any more")
+        elif before[name] != after[name]:
+            old, new = str(before[name])[:12], str(after[name])[:12]
+            lines.append(f"code {name}: was changed (sha256 {old} -> {new})")
+    return lines
+
+
 def _plain(value: object) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _line(name: str, old: object, new: object) -> list[str]:
     a, b = to_json(old), to_json(new)
-    return [] if a == b else [f"{name}: {a} -> {b}"]
+    if a == b:
+        return []
+    begin = len(os.path.commonprefix([a, b]))
+    return [f"{name}: {_part(a, begin)} -> {_part(b, begin)}"]
+
+
+def _part(text: str, begin: int) -> str:
+    """All of a short value; of a long one what stands around its first difference."""
+    if len(text) <= _LONGEST:
+        return text
+    first = max(0, min(begin - _LONGEST // 4, len(text) - _LONGEST))
+    last = first + _LONGEST
+    return f"{'...' if first else ''}{text[first:last]}{'...' if last < len(text) else ''}"
 
 
 def _data_lines(before: Iterable[Any], after: Iterable[Any]) -> list[str]:

@@ -26,6 +26,7 @@ def fingerprint_of(folder: PilotFolder, config: Config) -> dict[str, Any]:
         seed=config.pilot.seed,
     )
     tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+    survey = read_json(folder.survey)
     files = [] if config.recipe.get("trainer") else handle.input_files()
     files += checkpoint_files(config.recipe, Path(facts["cwd"]))
     return make_fingerprint(
@@ -34,7 +35,8 @@ def fingerprint_of(folder: PilotFolder, config: Config) -> dict[str, Any]:
         files,
         world_size=config.launcher.num_processes,
         data_sets=surveyed_sets(folder.survey),
-        trainer=read_json(folder.survey).get("trainer"),
+        trainer=survey.get("trainer"),
+        imported=survey.get("imported") or (),
     )
 
 

@@ -30,6 +30,7 @@ from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of
 from pilot.memory import memory_limit_bytes, peak_memory_bytes
 from pilot.own_rates import SURVEYED, OwnRates, write_own_rates
 from pilot.recipe import RowFacts
+from pilot.run_code import imported_files
 from pilot.schedule import TRAINER, full_schedule, same_rate
 from pilot.survey_model import measure_model
 from pilot.view import load_rows
@@ -57,7 +58,8 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
     at_once, threads = parallelism(config.launcher, device.type, num_cores(), num_runs)
     if threads:
         torch.set_num_threads(threads)
-    workload = _open(config, Path(read_json(folder.start)["module_path"]))
+    module_path = Path(read_json(folder.start)["module_path"])
+    workload = _open(config, module_path)
     if world.rank():
         return _followed(folder, workload, config, rows_only)
     facts, held_out = _write_data(folder, workload, config)
@@ -81,6 +83,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         "num_threads_per_arm": threads,
         "num_parallel": at_once,
         "trainer": dict(workload.run_facts()),
+        "imported": imported_files(module_path),
     }
     write_json(folder.survey, survey)
     has_lost = survey["failure"] and world.size() > 1 and not rows_only

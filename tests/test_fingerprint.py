@@ -76,7 +76,7 @@ def test_changed_code_and_world_size(module: Path) -> None:
     before = _make(module)
     module.write_text("x = 2\n")
     (line,) = differences(before, _make(module))
-    assert line.startswith('code recipe_sha256: "')
+    assert line.startswith("code recipe.py: was changed (sha256 ")
     several = make_fingerprint(config_tree(), module, [], world_size=2)
     assert differences(_make(module), several) == ["world_size: 1 -> 2"]
     newer = {**several, "packages": {**several["packages"], "torch": "9.9"}}
@@ -151,26 +151,62 @@ def test_no_absolute_path_is_inside(module: Path, tmp_path: Path) -> None:
 
 
 def _code(made: Mapping[str, Any]) -> tuple[object, object]:
-    return made["code"]["commit"], made["code"]["diff_sha256"]
+    return made["commit"], made["code"]["repository_sha256"]
 
 
 def test_the_repository_of_the_recipe(module: Path, tmp_path: Path) -> None:
     assert _code(_make(module)) == (None, None)  # no repository
     _git(tmp_path, "init", "-q")
     assert _code(_make(module)) == (None, None)  # no commit
-    (tmp_path / "other.py").write_text("y = 1\n")
+    for name in ("other.py", "settings.yaml", "page.md"):
+        (tmp_path / name).write_text("y = 1\n")
     _git(tmp_path, "add", ".")
     _git(tmp_path, "commit", "-q", "-m", "first")
     clean = _make(module)
-    commit, diff = _code(clean)
-    assert isinstance(commit, str) and len(commit) == 40
-    assert str(diff).startswith("e3b0c44298fc1c14")  # nothing differs
-    (tmp_path / "other.py").write_text("y = 2\n")
-    (line,) = differences(clean, _make(module))
-    assert line.startswith("code diff_sha256: ")
+    commit, state = _code(clean)
+    assert isinstance(commit, str) and len(commit) == 40 and isinstance(state, str)
+    (tmp_path / "page.md").write_text("prose is read by no run\n")
+    (tmp_path / "notes.txt").write_text("is not tracked\n")
+    assert differences(clean, _make(module)) == []
+    (tmp_path / "settings.yaml").write_text("y = 2\n")
+    changed = _make(module)
+    (line,) = differences(clean, changed)
+    assert line.startswith("code other tracked files of the repository: ")
+    _git(tmp_path, "commit", "-q", "-a", "-m", "second")
+    committed = _make(module)
+    assert committed["commit"] != changed["commit"] == commit
+    assert differences(changed, committed) == [] and committed["hash"] == changed["hash"]
+    (tmp_path / "settings.yaml").unlink()
+    assert len(differences(changed, _make(module))) == 1
     (tmp_path / ".gitignore").write_text("recipe.py\n")
     _git(tmp_path, "rm", "-q", "--cached", "recipe.py")
     assert _code(_make(module)) == (None, None)  # ignored: the repository is not the recipe's
+
+
+def test_a_changed_recipe_is_told_once_by_its_name(module: Path, tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text("y = 1\n")
+    _git(tmp_path, "init", "-q")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-q", "-m", "first")
+    before = make_fingerprint(config_tree(), module, [], world_size=1, imported=["base.py"])
+    assert set(before["code"]["files"]) == {"recipe.py", "base.py"}
+    module.write_text("x = 2\n")
+    (tmp_path / "base.py").write_text("y = 2\n")
+    after = make_fingerprint(config_tree(), module, [], world_size=1, imported=["base.py"])
+    lines = differences(before, after)
+    assert [line.split(":")[0] for line in lines] == ["code base.py", "code recipe.py"]
+    (tmp_path / "base.py").unlink()
+    gone = make_fingerprint(config_tree(), module, [], world_size=1, imported=["base.py"])
+    assert "code base.py: is not there any more" in differences(before, gone)
+
+
+def test_a_long_value_is_shown_around_its_difference(module: Path) -> None:
+    long = ["w" * 20] * 30
+    other = [*long[:15], "changed", *long[15:]]
+    (line,) = differences(
+        _make(module, recipe={"names": long}), _make(module, recipe={"names": other})
+    )
+    assert len(line) < 300 and "changed" in line
 
 
 def test_without_git_there_is_no_commit(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:

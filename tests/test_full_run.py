@@ -188,7 +188,7 @@ def test_all_differences_are_told_at_once_and_how_to_go_on(
     with pytest.raises(FullRunRefused) as caught:
         start(tmp_path, go, seed=9)
     text = str(caught.value)
-    for part in ("code recipe_sha256", "packages torch", "trainer seed: 7 -> 9"):
+    for part in ("code their_train.py: was changed", "packages torch", "trainer seed: 7 -> 9"):
         assert part in text
     assert "or pilot this one: python -m pilot +recipe=mine" in text and "allow" not in text
 
@@ -214,7 +214,41 @@ def test_code_that_is_not_loaded_here_was_not_piloted(
 ) -> None:
     monkeypatch.delitem(sys.modules, "their_train")
     (line,) = refused(tmp_path, go)
-    assert line.startswith("code recipe_module: their_train.py -> not loaded here")
+    assert line.startswith("code their_train.py: not loaded here")
+
+
+def test_a_module_that_the_script_imports_is_its_code(
+    tmp_path: Path, go: Path, script: Path
+) -> None:
+    base = script.parent / "base.py"
+    base.write_text("y = 1  # one\n")
+    made = make_fingerprint(config_tree(), script, [], world_size=1, imported=["base.py"])
+    change(go, lambda found: found.update(code=made["code"]))
+    base.write_text("y = 1\n")
+    assert start(tmp_path, go).state.global_step == 6
+    base.write_text("y = 2\n")
+    (line,) = refused(tmp_path, go)
+    assert line.startswith("code base.py: was changed")
+    base.unlink()
+    assert refused(tmp_path, go) == ["code base.py: is not there any more"]
+
+
+def test_the_newest_verdict_of_a_folder_of_pilots(tmp_path: Path, go: Path) -> None:
+    several = tmp_path / "outputs"
+    several.mkdir()
+    with pytest.raises(FolderError, match="outputs: has no verdict"):
+        start(tmp_path, several)
+    go.rename(several / "2026-01-01")
+    assert start(tmp_path, several).state.global_step == 6
+    (several / "2026-01-02").mkdir()  # of a pilot that has not ended
+    assert start(tmp_path, several).state.global_step == 6
+    newer = several / "2026-01-03"
+    newer.mkdir()
+    for name in ("fingerprint.json", "start.json"):
+        (newer / name).write_bytes((several / "2026-01-01" / name).read_bytes())
+    say(newer, "NO-GO")
+    with pytest.raises(FullRunRefused, match="the verdict in .*2026-01-03 is NO-GO"):
+        start(tmp_path, several)
 
 
 def test_a_checkout_elsewhere_is_the_same_code(

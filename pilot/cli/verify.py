@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pilot.bound import GO, NO_GO, read_bound
+from pilot.bound import GO, NO_GO, BoundVerdict, read_bound
 from pilot.cli.compose import Composed, compose
 from pilot.entry import raise_left_error
 from pilot.errors import ExitCode, PilotError
@@ -35,10 +35,10 @@ def verify_run(root: Path, overrides: Sequence[str], config_dir: Path | None) ->
     bound = read_bound(root)
     composed = compose(overrides, Path.cwd(), config_dir)
     of_trainer = bool(composed.tree["recipe"].get("trainer"))
-    lines = differences(bound.made_for, _fingerprint(composed))
+    lines = differences(bound.made_for, _fingerprint(composed, bound))
     lines = [*(without_own_code(lines) if of_trainer else lines), *bound.mismatch]
     verdict = bound.word
-    print(f"verdict in {root}: {verdict}")
+    print(f"verdict in {bound.root}: {verdict}")
     if not lines:
         print("it was made for exactly this run")
     else:
@@ -54,7 +54,7 @@ def verify_run(root: Path, overrides: Sequence[str], config_dir: Path | None) ->
     return ExitCode.GO if verdict == GO and not lines else ExitCode.INCONCLUSIVE
 
 
-def _fingerprint(composed: Composed) -> dict[str, object]:
+def _fingerprint(composed: Composed, bound: BoundVerdict) -> dict[str, object]:
     tree = composed.tree
     handle = RecipeHandle(
         module_path=composed.module_path,
@@ -67,7 +67,14 @@ def _fingerprint(composed: Composed) -> dict[str, object]:
     files += checkpoint_files(tree["recipe"])
     sets = _present_sets(composed) if has_trainer else []
     world_size = int(tree["launcher"]["num_processes"])
-    return make_fingerprint(tree, handle.module_path, files, world_size=world_size, data_sets=sets)
+    return make_fingerprint(
+        tree,
+        handle.module_path,
+        files,
+        world_size=world_size,
+        data_sets=sets,
+        imported=bound.imported,
+    )
 
 
 def _present_sets(composed: Composed) -> list[dict[str, Any]]:

@@ -14,11 +14,12 @@ from tests.conftest import RunPilot, environment
 SCRIPT = """
 import os, sys
 import pilot
+from sizes import NUM_ROWS
 from tests.engines.trainers import make_rows, make_trainer
 
 def build_trainer():
     trainer = make_trainer(
-        "their_output", max_steps=400, train=make_rows(96), evaluate=make_rows(24, seed=1),
+        "their_output", max_steps=400, train=make_rows(NUM_ROWS), evaluate=make_rows(24, seed=1),
         learning_rate=float(os.environ.get("RATE", 1e-2)), dropout=0.1,
     )
     trainer.add_callback(pilot.PilotCallback(verdict="out"))
@@ -67,6 +68,7 @@ def full_run(root: Path, rate: str) -> subprocess.CompletedProcess[str]:
 def test_the_full_run_is_bound_to_its_go(tmp_path: Path, run_pilot: RunPilot) -> None:
     (tmp_path / "conf" / "recipe").mkdir(parents=True)
     (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "sizes.py").write_text("NUM_ROWS = 96\n")
     (tmp_path / "conf" / "recipe" / "mine.yaml").write_text(YAML)
     early = full_run(tmp_path, "1e-2")
     assert early.returncode == 1 and "FolderError: out: has no verdict" in early.stderr
@@ -81,7 +83,14 @@ def test_the_full_run_is_bound_to_its_go(tmp_path: Path, run_pilot: RunPilot) ->
     assert "python -m pilot +recipe=mine" in other.stderr
     checked = run_pilot("verify", "out", "+recipe=mine", cwd=tmp_path)
     assert checked.returncode == 0 and "PilotCallback(verdict='out')" in checked.stdout
-    (tmp_path / "train.py").write_text(SCRIPT + "\n# edited\n")
+    (tmp_path / "train.py").write_text("# a comment\n" + SCRIPT.replace('="out")', '="./out")'))
+    assert full_run(tmp_path, "1e-2").returncode == 0
+    assert run_pilot("verify", "out", "+recipe=mine", cwd=tmp_path).returncode == 0
+    (tmp_path / "train.py").write_text(SCRIPT + "\nMORE = 1\n")
     edited = full_run(tmp_path, "1e-2")
-    assert edited.returncode == 1 and "code recipe_sha256" in edited.stderr
+    assert edited.returncode == 1 and "code train.py: was changed" in edited.stderr
     assert run_pilot("verify", "out", "+recipe=mine", cwd=tmp_path).returncode == 4
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "sizes.py").write_text("NUM_ROWS = 32 * 3\n")
+    checked = run_pilot("verify", "out", "+recipe=mine", cwd=tmp_path)
+    assert checked.returncode == 4 and "code sizes.py: was changed" in checked.stdout

@@ -64,6 +64,25 @@ def make_model(dropout: float = 0.0, lora: bool = False) -> Any:
         return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_dropout=dropout))
 
 
+def plain_arguments(folder: Path, **more: Any) -> dict[str, Any]:
+    """The training arguments of all the trainers here, and ``more``."""
+    return {
+        "output_dir": str(folder),
+        "max_steps": MAX_STEPS,
+        "warmup_steps": WARMUP,
+        "learning_rate": RATE,
+        "lr_scheduler_type": "cosine",
+        "per_device_train_batch_size": SIZE,
+        "use_cpu": True,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "logging_steps": 1,
+        "seed": 7,
+        **more,
+    }
+
+
 def make_trainer(
     folder: Path,
     *,
@@ -81,24 +100,9 @@ def make_trainer(
     from transformers import Trainer, TrainingArguments
     from transformers.trainer_callback import PrinterCallback
 
-    values: dict[str, Any] = {
-        "output_dir": str(folder),
-        "max_steps": MAX_STEPS,
-        "warmup_steps": WARMUP,
-        "learning_rate": RATE,
-        "lr_scheduler_type": "cosine",
-        "per_device_train_batch_size": SIZE,
-        "use_cpu": True,
-        "report_to": "none",
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "logging_steps": 1,
-        "seed": 7,
-        **arguments,
-    }
     trainer = (kind or Trainer)(
         model=model or make_model(dropout, lora),
-        args=TrainingArguments(**values),
+        args=TrainingArguments(**plain_arguments(folder, **arguments)),
         train_dataset=TRAIN if train is None else train,
         eval_dataset=HELD if evaluate is None else evaluate,
         data_collator=collator,

@@ -11,7 +11,7 @@ import trl
 from transformers.trainer_callback import PrinterCallback
 
 from tests import tiny_llama
-from tests.engines.trainers import MAX_STEPS, RATE, SIZE, WARMUP, make_model
+from tests.engines.trainers import make_model, plain_arguments
 
 datasets.disable_progress_bars()
 _WORDS = ["what", "does", "the", "function", "mean", "of", "statistics", "do", "user", "answer"]
@@ -79,28 +79,12 @@ def make_trl(
     if kind == "grpo":
         more["reward_funcs"] = _reward
         arguments = {"num_generations": 4, "max_completion_length": 8, **arguments}
-    values: dict[str, Any] = {
-        "output_dir": str(folder),
-        "max_steps": MAX_STEPS,
-        "warmup_steps": WARMUP,
-        "learning_rate": RATE,
-        "lr_scheduler_type": "cosine",
-        "per_device_train_batch_size": SIZE,
-        "use_cpu": True,
-        "report_to": "none",
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "logging_steps": 1,
-        "seed": 7,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        **arguments,
-    }
+    plain = {"bf16": False, "gradient_checkpointing": False, **arguments}
     made = rows or [make_row(kind, row) for row in range(NUM_TRAIN + NUM_HELD)]
     count = NUM_TRAIN if rows is None else len(made) - NUM_HELD
     trainer = trainer_type(
         model=_model(kind, dropout, lora),
-        args=config_type(**values),
+        args=config_type(**plain_arguments(folder, **plain)),
         train_dataset=datasets.Dataset.from_list(made[:count]),
         eval_dataset=datasets.Dataset.from_list(made[count:]),
         processing_class=tokenizer or tiny_llama.tokenizer(),

@@ -14,6 +14,7 @@ from pilot.engines.hf.run_facts import run_facts
 from pilot.errors import ExitCode, FullRunRefused, PilotError
 from pilot.fingerprint import bound_sets, make_fingerprint
 from pilot.fingerprint_differences import differences, without_own_code
+from pilot.script_source import source_digest
 
 
 def require_go(trainer: Any, root: Path, allow: Collection[str]) -> None:
@@ -87,11 +88,10 @@ def _fingerprint(trainer: Any, bound: BoundVerdict) -> tuple[dict[str, Any], lis
     made_for, lines = bound.made_for, []
     code = dict(made_for.get("code") or {})
     name = str(code.get("recipe_module"))
-    file = loaded_file(name, bound.module_path, str(code.get("recipe_sha256")))
+    file = loaded_file(name, bound.module_path, bound.files.get(name, ""))
     if file is None:
         lines.append(
-            f"code recipe_module: {name} -> not loaded here: build the Trainer with the file that "
-            "was piloted"
+            f"code {name}: not loaded here: build the Trainer with the file that was piloted"
         )
     made = make_fingerprint(
         {},
@@ -99,10 +99,24 @@ def _fingerprint(trainer: Any, bound: BoundVerdict) -> tuple[dict[str, Any], lis
         [],
         world_size=int(trainer.args.world_size),
         trainer=run_facts(trainer, trainer.state.max_steps),
+        imported=bound.imported if file else (),
+        found=_loaded_elsewhere(bound, file) if file else {},
     )
     if file is None:
         made["code"] = code
     return {**made, "config": made_for.get("config"), "data": _data(trainer, made_for)}, lines
+
+
+def _loaded_elsewhere(bound: BoundVerdict, script: Path) -> dict[str, Path]:
+    """The imported files that do not lie beside ``script`` and are loaded from another place."""
+    found = {}
+    for name in bound.imported:
+        beside = (script.parent / name).resolve()
+        digest = bound.files[name]
+        path = loaded_file(Path(name).name, beside, digest)
+        if path and not beside.is_file() and source_digest(path) == digest:
+            found[name] = path  # one that only has its name is no copy of it
+    return found
 
 
 def _data(trainer: Any, made_for: Mapping[str, Any]) -> Any:
