@@ -69,6 +69,8 @@ class PilotCallback(TrainerCallback):  # type: ignore[misc]
         lines = []
         if self.out_dir is None and self.verdict is None:
             lines.append("give out_dir (a folder for records), verdict (a pilot's folder), or both")
+        if self.out_dir is not None and self.out_dir.resolve() == Path.cwd():
+            lines.append(f"out_dir = {str(self.out_dir)!r} is this directory: name a folder in it")
         rows = self.validation_rows
         if not isinstance(rows, int) or isinstance(rows, bool) or (rows and rows < _FEWEST_ROWS):
             lines.append(f"validation_rows = {rows!r} must be 0, or at least {_FEWEST_ROWS}")

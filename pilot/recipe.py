@@ -7,8 +7,10 @@ verdicts: it says what trains.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,8 +115,13 @@ class RecipeHandle:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Import a recipe's file by its path; two loads of one path give the same module."""
-    name = f"pilot_recipe_{path.stem}_{abs(hash(str(path.resolve()))):x}"
+    """Import a recipe's file by its path; two loads of one path give the same module.
+
+    The module has the same name in every process: caches that count the code of a function
+    (``datasets.map``) then find what an earlier one made.
+    """
+    digest = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    name = f"pilot_recipe_{path.stem}_{digest[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -84,6 +84,25 @@ def test_several_that_record_are_refused(tmp_path: Path) -> None:
         trainer.train()
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "plan.json", "survey.json", "rows.npz"])
+def test_files_of_their_own_are_not_overwritten(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "records"
+    root.mkdir()
+    (root / "notes.txt").write_text("does not matter")
+    (root / name).write_text("their own")
+    trainer = make_trainer(tmp_path / "theirs", **ARGUMENTS)
+    trainer.add_callback(pilot.PilotCallback(root, validation_rows=0))
+    with pytest.raises(FolderError, match=f"holds files of something else: {name}"):
+        trainer.train()
+    assert (root / name).read_text() == "their own" and len(list(root.iterdir())) == 2
+
+
+def test_the_directory_itself_is_no_folder_for_records() -> None:
+    for given in ("", ".", Path.cwd()):
+        with pytest.raises(UsageError, match="is this directory: name a folder in it"):
+            pilot.PilotCallback(given)
+
+
 @pytest.mark.parametrize("kind", ["file", "below a file", "no place", "a pilot"])
 def test_a_folder_that_cannot_be_used_is_said_before_the_first_step(
     kind: str, tmp_path: Path

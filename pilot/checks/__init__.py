@@ -17,6 +17,7 @@ from pilot.checks import (
     paired_loss,
     progress,
     schedule,
+    silent,
     validation,
 )
 
@@ -35,5 +36,6 @@ __all__ = [
     "paired_loss",
     "progress",
     "schedule",
+    "silent",
     "validation",
 ]

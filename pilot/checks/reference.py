@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pilot.arms.specs import RATE
 from pilot.checks.finite import check as check_finite
 from pilot.checks.registry import FAIL
+from pilot.compare.start import other_start
 from pilot.folder import BASELINE
 from pilot.gates import Gates
 from pilot.records import Outcome, ValidationRecord
@@ -66,4 +67,5 @@ def _problem(view: PilotView, gates: Gates, arm: ArmView, final: ValidationRecor
         return f"did not complete ({arm.outcome.status.replace('_', ' ')})"
     if final is None:
         return "has no final validation"
-    return ""
+    reason = other_start(view, arm)
+    return f"is not comparable: {reason}" if reason else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,19 @@ from pilot.errors import UsageError
 from pilot.folder import read_json
 from pilot.jsonl import write_json
 from pilot.launchers.processes import POLL_SECS, Child, Ended, stop_signals
+from pilot.tracking.hide import last_lines
 
 GROUP, OPTION = "asked", "trainer"
 # What Hydra is given in front of the recipe.
 CHOICES = (f"+{GROUP}={OPTION}", f"optim={GROUP}")
-_FIRST_WORD_SECS, _LOG_LINES = 30.0, 8
+_FIRST_WORD_SECS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """What is asked: the callable, its seed, and training arguments that the recipe sets.
 
-    ``num_processes``: how many the full run has; one is asked.
+    ``num_processes``: how many the full run has; one is asked. ``argv``: the script's own words.
     """
 
     target: str
@@ -39,6 +40,7 @@ class Question:
     arguments: Mapping[str, Any]
     num_processes: int = 1
     timeout_secs: float | None = None
+    argv: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,7 @@ def ask(question: Question, cwd: Path) -> Answer:
             "seed": question.seed,
             "arguments": dict(question.arguments),
             "num_processes": question.num_processes,
+            "argv": list(question.argv),
         }
         write_json(root / "request.json", request)
         ended = _wait(root, cwd, question.timeout_secs)
@@ -144,22 +147,11 @@ def _no_answer(question: Question, ended: Ended | None, log: Path) -> UsageError
     else:
         how = f"ended with code {ended.code} and without an answer"
         remedy = "the script must return its Trainer and not end the process"
-    shown = "".join(f"    | {line}\n" for line in _last_lines(log))
+    shown = "".join(f"    | {line}\n" for line in last_lines(log))
     return UsageError(
         f"recipe.trainer = {question.target!r}: the process that builds it {how}\n"
         f"{shown}    remedy: {remedy}"
     )
-
-
-def _last_lines(log: Path) -> list[str]:
-    from pilot.tracking.hide import hide_message
-
-    try:
-        text = log.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    shown = "".join(c if c.isprintable() or c == "\n" else " " for c in hide_message(text))
-    return shown.strip().splitlines()[-_LOG_LINES:]
 
 
 def _say(text: str) -> None:

@@ -31,6 +31,7 @@ from pilot.cli.trainer_choice import (
     trainer_target,
     with_engine,
 )
+from pilot.engines.hf.argv import argv_of
 from pilot.errors import ConfigError, Mistake
 from pilot.recipe import find_module, find_recipe_file
 
@@ -125,6 +126,7 @@ def _asked(tree: Mapping[str, Any], start: Path) -> Answer:
         arguments=recipe.get("arguments") or {},
         num_processes=tree["launcher"]["num_processes"],
         timeout_secs=tree["launcher"]["timeout_secs"],
+        argv=argv_of(recipe),
     )
     answer = ask(question, start)
     give_to_hydra(answer, tree["full_run"])

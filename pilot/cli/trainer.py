@@ -12,13 +12,14 @@ from typing import Any
 from pilot.arms.specs import ABSENT, node_at, value_text
 from pilot.cli.ask import Answer
 from pilot.cli.settings import COMMON
+from pilot.engines.hf.argv import argv_mistakes
 from pilot.engines.hf.keys import SHAPE, WARMUP, changed_keys, is_answer
 from pilot.engines.hf.named import KEY, argument_mistakes
 from pilot.errors import Mistake
 from pilot.mistakes import nearest
 
 # Keys of the section `recipe` that mean something beside a Trainer.
-SETTINGS = ("arguments", "resume_from")  # those that need no plus on the command line
+SETTINGS = ("arguments", "argv", "resume_from")  # those that need no plus on the command line
 KEYS = (*(key for key in COMMON if key != "module"), *SETTINGS)
 _OPTIM = ("_target_", "learning_rate", "max_grad_norm", "weight_decay")
 _OWN = ("learning_rate", "weight_decay")  # of an optimizer that the script gives: arms can
@@ -56,6 +57,7 @@ def early_mistakes(tree: Mapping[str, Any], optim_choice: str, is_chosen: bool) 
     recipe = tree.get("recipe")
     if isinstance(recipe, Mapping):
         found += argument_mistakes(recipe.get("arguments") or {}, None)
+        found += argv_mistakes(recipe)
         found += [_unknown(str(key), value) for key, value in recipe.items() if key not in KEYS]
     if node_at(tree, "engine.answers") not in (None, ABSENT):
         rule, remedy = "is written by pilot: the Trainer is asked", "leave it out"

@@ -14,7 +14,8 @@ on its step losses so far.
 | ended early, which it would not have | not compared                                              |
 | with the noise that is known by now  |                                                           |
 | exception, out of memory, lost       | not compared                                              |
-| a replica, an rl or preference loss  | not compared                                              |
+| a replica, an rl or preference loss, | not compared                                              |
+| another loss before the first step   |                                                           |
 | |d| in its interval, or below the    | no difference: whatever the noise, which only widens it   |
 | smallest effect anyone would act on  |                                                           |
 | else, noise known                    | better, worse                                             |
@@ -48,6 +49,7 @@ from pilot.compare.paired import (
 )
 from pilot.compare.paired_steps import BLOCK_STEPS
 from pilot.compare.sequential import LOST_RATIO, LOST_STEPS, Decision, decide_arm
+from pilot.compare.start import other_start
 from pilot.records import Outcome, ValidationRecord
 from pilot.view import ArmView, PilotView
 
@@ -92,7 +94,7 @@ def effect(view: PilotView, settings: Arms, arm: ArmView, floor: NoiseFloor) -> 
     if status == Outcome.STOPPED:
         why = _line(arm.outcome.message) or f"not finite at step {arm.outcome.last_step}"
         return _diverged(why, arm.outcome.step or arm.outcome.last_step)
-    if reason := no_measure(view):
+    if reason := no_measure(view) or other_start(view, arm):
         return _not_compared(reason)
     if status == Outcome.DECIDED:
         return _decided(view, settings, arm, floor)

@@ -8,6 +8,7 @@ hiding; names of tokenizer tokens (``pad_token``) are exempt: the word has anoth
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 HIDDEN = "<hidden>"
 
@@ -21,7 +22,7 @@ _TOKENIZER_WORDS = frozenset(
 )
 
 _SHAPES = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[oprsu]_[A-Za-z0-9]{16,}"
+    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{8,}|gh[oprsu]_[A-Za-z0-9]{16,}"
     r"|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|dapi[0-9a-f]{32}"
     r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
 )
@@ -44,6 +45,16 @@ def hide_text(text: str) -> str:
 def hide_message(text: str) -> str:
     """``hide_text`` for free text such as an error message: also ``password=...``."""
     return _ASSIGNED.sub(rf"\1{HIDDEN}", hide_text(text))
+
+
+def last_lines(log: Path, count: int = 8) -> list[str]:
+    """The last printable lines of a log, secrets hidden; none where it cannot be read."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    shown = "".join(c if c.isprintable() or c == "\n" else " " for c in hide_message(text))
+    return shown.strip().splitlines()[-count:]
 
 
 def is_secret_key(key: str) -> bool:

@@ -90,6 +90,27 @@ def test_warm_up_is_not_counted_and_non_finite_is_left_out() -> None:
     assert finding.sentence.startswith("1 of 1 peak step clipped")
 
 
+def test_gradients_above_the_norm_that_nothing_clipped() -> None:
+    view = build_view(config={"optim__max_grad_norm": 0.5})
+    assert view.baseline is not None
+    for coef, norm, words in (
+        (1.0, 2.0, "the clip norm is 0.5, and 48 of 48 steps above it were not clipped to it"),
+        (0.25, 2.0, ""),
+        (0.26, 2.0, ""),  # rounding
+        (1.0, 0.5, ""),
+        (1.0, math.nan, ""),
+        (1.0, math.inf, ""),
+    ):
+        steps = [
+            dataclasses.replace(r, clip_coef=coef, grad_norm=norm) for r in view.baseline.steps
+        ]
+        changed = with_baseline(view, steps=tuple(steps))
+        assert changed.baseline is not None
+        result = clipping.check(changed, make_gates(), changed.baseline)
+        found = [f.sentence for f in result.findings if f.category == "implementation"]
+        assert found == ([words] if words else [])
+
+
 def test_clipping_that_is_off_or_without_peak_is_not_measured() -> None:
     assert not clip_of([0.5], optim__max_grad_norm=None).measured
     assert not clip_of([]).measured

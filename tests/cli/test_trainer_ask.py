@@ -32,6 +32,15 @@ def make_dir(root: Path, code: str, yaml: str = YAML) -> Path:
 
 
 RAISES = "def build_trainer():\n    print('noise')\n    raise ValueError('no such tokenizer')\n"
+READS = """
+import argparse
+from tests.engines.trainers import make_trainer
+
+def build_trainer():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    return make_trainer("their_output", max_steps=parser.parse_args().steps)
+"""
 SHORT = """
 from tests.engines.trainers import make_trainer
 
@@ -46,8 +55,9 @@ def build_trainer():
         (RAISES, ["ValueError: no such tokenizer", "train.py", "line 3", "raise ValueError"]),
         ("import os\nos._exit(7)\n", ["ended with code 7"]),
         (SHORT, ["full_run.warmup_steps = 20", "at most full_run.schedule_steps = 10"]),
+        (READS, ["train.py: error: the following arguments are required", "recipe.argv='[--"]),
     ],
-    ids=["raises", "exits", "short"],
+    ids=["raises", "exits", "short", "reads its command line"],
 )
 def test_a_script_that_cannot_be_piloted(
     tmp_path: Path, run_pilot: RunPilot, code: str, parts: list[str]
@@ -109,3 +119,12 @@ def test_a_killed_script_is_said_to_be_killed(
     _instead(monkeypatch, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     with pytest.raises(UsageError, match="killed by signal 9, most likely for lack of memory"):
         ask(Question(target="train.py:build", seed=0, arguments={}), tmp_path)
+
+
+@pytest.mark.parametrize("given", ["recipe.argv=[--steps,250]", "recipe.argv='--steps 250'"])
+def test_a_script_is_given_its_command_line(
+    given: str, tmp_path: Path, run_pilot: RunPilot
+) -> None:
+    root = make_dir(tmp_path / "u", READS)
+    done = run_pilot("+recipe=mine", given, "--cfg", "job", cwd=root)
+    assert done.returncode == 0 and "schedule_steps: 250" in done.stdout, done.stderr

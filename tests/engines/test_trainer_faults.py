@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pilot.engines.hf.build import build_trainer
-from pilot.errors import RecipeFailure
+from pilot.errors import RecipeFailure, UsageError
 from pilot.experiments import movement
 from pilot.records import StepRecord
 from tests.engines.trainer_faults import (
@@ -147,6 +147,23 @@ def test_norms_are_those_before_the_own_clipping(tmp_path: Path, kind: Any) -> N
         assert one.clip_coef == pytest.approx(other.clip_coef, rel=1e-5)
 
 
+def test_a_clipping_that_does_nothing_is_recorded_as_none(tmp_path: Path) -> None:
+    records = records_of("clips_nothing", tmp_path, 4)
+    assert all(record.grad_norm > 0.1 and record.clip_coef == 1.0 for record in records)
+
+
+def test_gradients_that_are_lost_are_seen(tmp_path: Path) -> None:
+    norms = [record.grad_norm for record in records_of("no_gradients", tmp_path)]
+    assert all(norms[: STEP - 1]) and not any(norms[STEP - 1 :])
+
+
+def test_a_loop_of_its_own_is_refused_before_it_trains(tmp_path: Path) -> None:
+    trainer = faulty("trains_by_itself", tmp_path)
+    with pytest.raises(UsageError, match="TrainsByItself.train.. trains in a loop of its own"):
+        run_steps(attach(trainer), 3)
+    assert trainer.num_trained == 0 and not trainer.model._forward_pre_hooks
+
+
 def test_gradients_are_unscaled_once_before_they_are_measured(tmp_path: Path) -> None:
     """A CPU has no fp16 training of its own: the scaler is put where a GPU's would be."""
 
@@ -190,4 +207,5 @@ def test_early_stopping_is_left_out(tmp_path: Path) -> None:
 def test_every_fault_is_tested() -> None:
     others = {"nan_loss_once", "inf_loss_once", "nan_gradients", "all_masked", "most_masked"}
     others |= {"hasty_scheduler", "half_optimizer", "evaluation", "unlabelled"}
+    others |= {"clips_nothing", "no_gradients", "trains_by_itself"}
     assert set(FAULTS) == set(RAISED) | others

@@ -94,6 +94,38 @@ class ClipsByTorch(Trainer):
         return torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
 
 
+class ClipsNothing(Trainer):
+    """Somebody put another function in the place of accelerate's clipping."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.accelerator.clip_grad_norm_ = lambda params, limit, *rest: torch.tensor(limit)
+
+
+class TrainsByItself(Trainer):
+    """Research code: a loop of its own in ``train``."""
+
+    num_trained = 0
+
+    def train(self, *args: Any, **more: Any) -> Any:
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        for batch in self.get_train_dataloader():
+            self.model(**batch).loss.backward()
+            optimizer.step()
+            self.num_trained += 1
+
+
+class LosesGradients(Trainer):
+    """From ``STEP`` on its gradients are replaced by 0, as a repair of NaN may do."""
+
+    def training_step(self, *args: Any, **more: Any) -> Any:
+        loss = super().training_step(*args, **more)
+        if self.state.global_step >= STEP - 1:
+            for param in self.model.parameters():
+                param.grad = torch.zeros_like(param)
+        return loss
+
+
 class PlainLoss(Trainer):
     """Its ``training_step`` returns a Python number."""
 
@@ -227,6 +259,9 @@ FAULTS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "evaluation": lambda: {"kind": Unvalidated},
     "unlabelled": lambda: {"kind": Unlabelled},
+    "clips_nothing": lambda: {"kind": ClipsNothing, "max_grad_norm": 0.1},
+    "no_gradients": lambda: {"kind": LosesGradients},
+    "trains_by_itself": lambda: {"kind": TrainsByItself},
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 import traceback
 from pathlib import Path
@@ -28,9 +29,9 @@ from pilot.entry import run_guarded
 from pilot.errors import ConfigError, Mistake, PilotError, UsageError
 from pilot.folder import read_json
 from pilot.jsonl import write_json
-from pilot.tracking.hide import hide_message
+from pilot.tracking.hide import hide_message, last_lines
 
-REQUEST, ANSWER, ERROR = "request.json", "answer.json", "error.json"
+REQUEST, ANSWER, ERROR, LOG = "request.json", "answer.json", "error.json", "ask.log"
 _SHOWN_LINES = 12  # of a traceback: its end says what happened
 
 
@@ -51,12 +52,13 @@ def _ask(root: Path) -> int:
                 Path(scratch),
                 request["arguments"],
                 seed=int(request["seed"]),
+                argv=[str(word) for word in request.get("argv") or ()],
             )
             answer = answer_of(built, target, int(request.get("num_processes", 1)))
         except PilotError:
             raise
         except (Exception, SystemExit) as error:
-            raise _failed(target, error) from error
+            raise _failed(target, error, root / LOG) from error
     write_json(root / ANSWER, answer)
     return 0
 
@@ -149,8 +151,19 @@ def _no_data(target: str, rule: str, remedy: str) -> ConfigError:
     )
 
 
-def _failed(target: str, error: BaseException) -> UsageError:
-    """The user's code raised: the end of its traceback, without the frames of pilot."""
+def _failed(target: str, error: BaseException, log: Path) -> UsageError:
+    """The user's code raised: the end of its traceback, without the frames of pilot.
+
+    Of a script that ends itself, most often over its command line, what it printed last.
+    """
+    if isinstance(error, SystemExit):
+        sys.stderr.flush()
+        printed = "".join(f"    | {line}\n" for line in last_lines(log))
+        return UsageError(
+            f"recipe.trainer = {target!r}: the script ends the process ({error.code!r}) where its "
+            f"Trainer is built\n{printed}    remedy: does it read its command line? give it the "
+            "words: recipe.argv='[--name, value]'"
+        )
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if f"{os.sep}pilot{os.sep}engines" not in frame.filename]
     text = "".join([*traceback.format_list(own), *traceback.format_exception_only(error)])

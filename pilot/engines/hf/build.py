@@ -7,11 +7,12 @@ itself is taken out here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,12 @@ class Built:
 
 
 def build_trainer(
-    target: str, start: Path, scratch: Path, changes: Mapping[str, Any], seed: int | None = None
+    target: str,
+    start: Path,
+    scratch: Path,
+    changes: Mapping[str, Any],
+    seed: int | None = None,
+    argv: Sequence[str] = (),
 ) -> Built:
     """Call the user's callable and return its Trainer.
 
@@ -49,6 +55,7 @@ def build_trainer(
         scratch: the output folder that the Trainer gets instead of the user's.
         changes: training arguments by their own name, set in place of the user's.
         seed: for Python, NumPy and torch before the callable is called; None: left alone.
+        argv: the words behind the script's name, for a script that reads its command line.
 
     Raises:
         ConfigError: no such file, module or callable, or it returns no Trainer to be trained.
@@ -58,7 +65,7 @@ def build_trainer(
     setting = Setting(scratch, changes)
     if seed is not None:
         seeds.seed_everything(seed)
-    with set_over(setting):
+    with set_over(setting), _command_line(target, argv):
         trainer = _called(target, find_callable(target, start))
     setting.finish(trainer)
     notes = [*_silence(trainer), *_settle_model(trainer), *_own_notes(setting.own)]
@@ -96,6 +103,16 @@ def find_callable(target: str, start: Path) -> Callable[..., Any]:
     near = nearest(name, [n for n in vars(module) if not n.startswith("_")])
     hint = f"did you mean {place}:{near}?" if near else f"define {name}() in it"
     raise _mistake(target, f"{place} has no {name}", hint)
+
+
+@contextlib.contextmanager
+def _command_line(target: str, argv: Sequence[str]) -> Iterator[None]:
+    """``sys.argv`` as the script would see it: its own name, and none of pilot's words."""
+    kept, sys.argv = sys.argv, [target.partition(":")[0], *argv]
+    try:
+        yield
+    finally:
+        sys.argv = kept
 
 
 def _module(target: str, place: str, start: Path) -> Any:

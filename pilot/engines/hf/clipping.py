@@ -1,8 +1,9 @@
 """The gradient norm of a Trainer's step before it is clipped, and by how much it is.
 
 A Trainer clips by ``accelerator.clip_grad_norm_``, which it also calls, with an infinite limit,
-where clipping is off. A user's class may call it earlier (inside ``training_step``), or clip in its
-own ``_clip_grad_norm``. What clips in any other place has clipped before anything is measured.
+where clipping is off. A user's class may call it earlier (inside ``training_step``), clip in its
+own ``_clip_grad_norm``, or put a function of its own in the place of accelerate's: what that does
+is seen from the norms around it. What clips elsewhere has clipped before anything is measured.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, Protocol
+
+import torch
 
 from pilot.probe import Probe
 
@@ -81,7 +84,10 @@ class Clipping:
                 self._probe.norm_given(norm)
                 self._measured = True
             limit = float(max_norm)
-            if 0.0 < limit < float("inf"):
+            if not (self._watcher.hides_tensors or _is_accelerates(original)):
+                self._limit = limit
+                self._probe.clipped_to_gradients()
+            elif 0.0 < limit < float("inf"):
                 self._limit = limit if self._limit is None else min(limit, self._limit)
                 self._probe.clipped(self._limit)
         return norm
@@ -97,6 +103,12 @@ class Clipping:
             if is_plain and self._limit is None:
                 self._probe.clipped_to_gradients()
         return norm
+
+
+def _is_accelerates(clip: Any) -> bool:
+    """Whether this is accelerate's own method, which clips as torch does."""
+    modules = (getattr(clip, "__module__", ""), torch.nn.utils.clip_grad_norm_.__module__)
+    return modules == ("accelerate.accelerator", "torch.nn.utils.clip_grad")
 
 
 def _clips_by_itself(trainer: Any) -> bool:

@@ -22,6 +22,7 @@ from pilot.engines.hf.bare import train_rows
 from pilot.engines.hf.driver import Driver, LoopEnd
 from pilot.engines.hf.failure import ended_early, failure_of, nothing_to_train
 from pilot.engines.hf.held_out import require_not_drawn
+from pilot.engines.hf.own_loop import no_loop, only_in
 from pilot.engines.hf.ranks import in_order, num_ranks
 from pilot.engines.hf.resume_from import UserResume
 from pilot.engines.hf.rows import Rows, length_of
@@ -78,8 +79,10 @@ class TrainerLoop:
             elif self.resume is not None:
                 self.resume.watch_loading()
                 resume["resume_from_checkpoint"] = self.resume.folder
-            with self.tap.data.resuming():
+            with self.tap.data.resuming(), only_in(self):
                 self._in_trainer(lambda: self._trainer.train(**resume))
+        if not self.has_begun:
+            raise no_loop(self._trainer)
         state = self._trainer.state
         if self._outcome is None and state.global_step < state.max_steps:
             raise ended_early(self.tap)

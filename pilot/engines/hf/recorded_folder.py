@@ -17,11 +17,19 @@ from pilot.survey import write_rows
 
 
 def earlier_schedule(root: Path, max_steps: int) -> Schedule | None:
-    """What an earlier attempt in ``root`` planned, if it is of a run of the same length."""
+    """What an earlier attempt in ``root`` planned, if it is of a run of the same length.
+
+    Raises:
+        FolderError: its plan cannot be read.
+    """
     path = PilotFolder(root).plan
-    if not path.is_file():
+    if not path.is_file() or not count_attempts(PilotFolder(root).arm(BASELINE)):
         return None
-    schedule = read_plan(read_json(path)).schedule
+    try:
+        schedule = read_plan(read_json(path)).schedule
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"its plan.json is damaged: {type(error).__name__}: {error}"
+        raise FolderError(root, what, remedy="give a new out_dir") from error
     return schedule if schedule.schedule_steps == max_steps else None
 
 
@@ -52,10 +60,20 @@ def _next_attempt(root: Path, arm: ArmFolder, done: int) -> int:
     if PilotFolder(root).start.is_file():
         raise FolderError(root, "holds a pilot", remedy="give an out_dir of its own")
     attempt = count_attempts(arm) + 1
+    if attempt == 1 and (foreign := _in_the_way(root)):
+        what = f"holds files of something else: {', '.join(foreign)}"
+        raise FolderError(root, what, remedy="give an out_dir of its own")
     if attempt > 1 and not done:
         what = "holds the records of another run"
         raise FolderError(root, what, remedy="give a new out_dir")
     return attempt
+
+
+def _in_the_way(root: Path) -> list[str]:
+    """What would be overwritten, by name."""
+    folder = PilotFolder(root)
+    written = (folder.config, folder.rows, folder.survey, folder.plan, folder.arm(BASELINE).root)
+    return [str(path.relative_to(root)) for path in written if path.exists()]
 
 
 def _write(run: DescribedRun, root: Path) -> None:

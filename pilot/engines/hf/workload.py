@@ -19,6 +19,7 @@ from pilot.engines.base import Observer
 from pilot.engines.held_out import keep_choice, kept_choice
 from pilot.engines.hf import held_out
 from pilot.engines.hf.arguments import changes_of
+from pilot.engines.hf.argv import argv_of
 from pilot.engines.hf.audit import audit_set
 from pilot.engines.hf.build import build_trainer
 from pilot.engines.hf.contract import require_contract
@@ -62,7 +63,8 @@ def open_trainer(config: Config, start: Path, folder: PilotFolder | None = None)
     scratch = tempfile.TemporaryDirectory(prefix="pilot_trainer_")
     target = str(config.recipe["trainer"])
     changes = changes_of(config)
-    built = build_trainer(target, start, Path(scratch.name), changes, seed=config.pilot.seed)
+    argv, seed = argv_of(config.recipe), config.pilot.seed
+    built = build_trainer(target, start, Path(scratch.name), changes, seed=seed, argv=argv)
     told = {name: value for name, value in changes.items() if name in built.own}
     print(f"training arguments set over the script's: {told}", flush=True)
     return TrainerWorkload(built.trainer, config, built.own, scratch, folder)

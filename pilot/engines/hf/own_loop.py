@@ -1,0 +1,51 @@
+"""A subclass that trains in a loop of its own cannot be watched: said at its first forward pass."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+
+from pilot.engines.hf.tap import Tap
+from pilot.errors import UsageError
+
+
+class Begins(Protocol):
+    """A loop that notes when the Trainer's own has begun."""
+
+    tap: Tap
+    has_begun: bool
+
+
+@contextlib.contextmanager
+def only_in(loop: Begins) -> Iterator[None]:
+    """Within: the model trains nowhere but in transformers' own loop.
+
+    Raises:
+        UsageError: a forward pass with gradients before that loop has begun.
+    """
+    trainer, model = loop.tap.trainer, loop.tap.model
+
+    def look(module: torch.nn.Module, inputs: Any) -> None:
+        if loop.has_begun:
+            hook.remove()
+        elif module.training and torch.is_grad_enabled():
+            raise no_loop(trainer)
+
+    hook = model.register_forward_pre_hook(look)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def no_loop(trainer: Any) -> UsageError:
+    """What is said of a Trainer whose ``train`` never begins transformers' loop."""
+    return UsageError(
+        f"recipe.trainer: {type(trainer).__name__}.train() trains in a loop of its own; what pilot "
+        "watches is the loop of transformers' Trainer\n"
+        "    remedy: put what is special into training_step, compute_loss or get_train_dataloader, "
+        "or describe the run as a recipe of your own (recipes/README.md)"
+    )
