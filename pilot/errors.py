@@ -102,6 +102,16 @@ class FolderError(UsageError):
         super().__init__(f"{path}: {what}\n    remedy: {remedy}")
 
 
+# Packages that a user's script may import, and the extra of pilot's that has them.
+EXTRAS = {
+    "transformers": "transformers",
+    "accelerate": "transformers",
+    "peft": "lora",
+    "trl": "trl",
+    "datasets": "trl",
+}
+
+
 class MissingExtra(UsageError):
     """An optional dependency is needed and not installed."""
 

@@ -32,7 +32,13 @@ _PACKAGES = (
     "numpy",
     "accelerate",
     "peft",
+    "trl",
     "datasets",
+    "bitsandbytes",
+    "deepspeed",
+    "flash-attn",
+    "liger-kernel",
+    "torchao",
 )
 
 

@@ -193,6 +193,13 @@ class PilotFolder:
         """Held by the pilot that works in this folder."""
         return self.root / "pilot.lock"
 
+    @property
+    def own(self) -> tuple[Path, ...]:
+        """Everything that a pilot writes here, its lock apart."""
+        names = [n for n, value in vars(type(self)).items() if isinstance(value, property)]
+        files = [getattr(self, name) for name in names if name not in ("own", "lock")]
+        return (*files, self.root / "arms")
+
     def arm(self, name: str) -> ArmFolder:
         """The folder of an arm."""
         return ArmFolder(self.root / "arms" / name)

@@ -7,10 +7,11 @@ from typing import Any
 
 from pilot.arms.price import PlannedArm
 from pilot.config import Config
-from pilot.data.known import goes_back, is_stream
+from pilot.data.known import goes_back, is_stream, num_rows
 from pilot.engines import MAX_WORLD_SIZE
 from pilot.own_rates import SURVEYED
 from pilot.restored import EXPERIMENT, lost_lines, start_lines
+from pilot.schedule import TRAINER, full_schedule
 
 # Objectives whose loss the gate `progress` judges.
 _JUDGED = ("lm", "regression")
@@ -40,19 +41,24 @@ def plan_warnings(
             f"the recipe builds weights in {', '.join(built)}; precision={config.precision} "
             f"trains them in {dtype}"
         )
-    lines.extend(_rate_warnings(config, survey))
+    lines.extend(_rate_warnings(config, survey, start))
     judged = survey.get("objective") in (None, *_JUDGED)
     if judged and not any(arm.is_reference and not arm.left_out for arm in arms):
         lines.append("no arm of a lower learning rate: the gate progress cannot be judged")
     return tuple(lines)
 
 
-def _rate_warnings(config: Config, survey: Mapping[str, Any]) -> list[str]:
-    """Where the optimizer's own rates are not what ``optim.learning_rate`` seems to say."""
+def _rate_warnings(config: Config, survey: Mapping[str, Any], start: int) -> list[str]:
+    """Where the optimizer's own rates are not what ``optim.learning_rate`` seems to say.
+
+    Of a run that goes on, the survey saw the rates that are left; the configured one is their peak
+    only where the schedule has a formula to compare with.
+    """
     facts = survey.get(SURVEYED) or {}
     peaks, named = facts.get("peaks") or (), config.optim.learning_rate
     lines = []
-    if peaks and peaks[0] and abs(peaks[0] - named) > 1e-6 * named:
+    expected = _peak_after(config, survey, start)
+    if peaks and peaks[0] and expected and abs(peaks[0] - expected) > 1e-6 * named:
         lines.append(
             f"the optimizer's highest rate is {peaks[0]:.6g}, optim.learning_rate is {named:.6g}: "
             "the Trainer's optimizer or scheduler has its own; an arm of the learning rate scales "
@@ -66,6 +72,17 @@ def _rate_warnings(config: Config, survey: Mapping[str, Any]) -> list[str]:
             "records show the first one's rate"
         )
     return lines
+
+
+def _peak_after(config: Config, survey: Mapping[str, Any], start: int) -> float | None:
+    """The highest configured rate of the steps after ``start``; None: not known from the recipe."""
+    if not start:
+        return config.optim.learning_rate
+    schedule = full_schedule(config, num_rows(survey))
+    if schedule.kind == TRAINER:
+        return None
+    first = max(start, schedule.warmup_steps) + 1
+    return max(schedule.learning_rate_at(step) for step in (start + 1, first))
 
 
 def _start_lines(config: Config, survey: Mapping[str, Any], start: int) -> list[str]:
@@ -86,6 +103,23 @@ def _start_lines(config: Config, survey: Mapping[str, Any], start: int) -> list[
     return lines
 
 
+def _num_unreadable(survey: Mapping[str, Any]) -> int:
+    """Training rows that the gate labels tells of."""
+    audits = survey.get("label_audit") or ()
+    return sum(int(a.get("num_unreadable") or 0) for a in audits if a.get("set") == "train")
+
+
+def _same_rows(sets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Validation sets that are a training set: what is learned by heart looks like progress."""
+    known = [item for item in sets if item.get("sha256") and item.get("rows")]
+    return [
+        f"{other['name']} has the very rows of {one['name']}: its loss says nothing of other data"
+        for index, one in enumerate(known)
+        for other in known[index + 1 :]
+        if (one["sha256"], one["rows"]) == (other["sha256"], other["rows"])
+    ]
+
+
 def _data_notes(survey: Mapping[str, Any]) -> list[str]:
     """What is to be known of the rows: those held out, those not read, those that change."""
     lines = []
@@ -103,8 +137,11 @@ def _data_notes(survey: Mapping[str, Any]) -> list[str]:
         )
     if held.get("has_been_trained_on"):
         lines.append("the held-out rows may have been trained on before the pilot's first step")
+    lines.extend(_same_rows(survey.get("data") or ()))
     measured = survey.get("num_rows_measured")
-    if measured is not None and total is not None and measured < total:
+    if measured == 0 and total:
+        lines.append("lengths of the rows are not known: the collator takes none by itself")
+    elif measured is not None and total is not None and measured + _num_unreadable(survey) < total:
         lines.append(
             f"lengths are those of {measured:,} of {total:,} rows, evenly spread: reading every "
             "row takes too long"

@@ -84,6 +84,7 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         "num_parallel": at_once,
         "trainer": dict(workload.run_facts()),
         "imported": imported_files(module_path),
+        "max_validation_rows": config.pilot.validation_rows,
     }
     write_json(folder.survey, survey)
     has_lost = survey["failure"] and world.size() > 1 and not rows_only

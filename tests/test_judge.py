@@ -42,7 +42,7 @@ def test_a_healthy_pilot_is_go() -> None:
     verdict = result.verdict
     assert verdict["exit_code"] == 0 and verdict["cause"] is None and verdict["remedy"] is None
     assert verdict["why"].startswith("10 gates passed; held_out 3 before step 1, 2 after the cool")
-    assert "p = 1.11 against lr x1/3" in verdict["why"]
+    assert "gains 1.11 x what lr x1/3 gains" in verdict["why"]
     assert verdict["why"].endswith("not measured: memory, invariance, resume")
     assert "python -m pilot verify DIR +recipe=synthetic && " in verdict["next"]
 

@@ -376,3 +376,38 @@ def test_the_last_step_that_draws_rows() -> None:
     short = Config.model_validate(config_tree(pilot={"max_extension_steps": 0}))
     assert last_drawn_step(short, 800) == 21 + 4
     assert last_drawn_step(short, 800) * 8 == plan(pilot={"max_extension_steps": 0}).num_rows_needed
+
+
+def test_a_validation_set_that_is_the_training_set_is_told() -> None:
+    def lines(*digests: str | None) -> list[str]:
+        names = ("train_dataset", "eval_dataset", "eval_dataset_more")
+        sets = [
+            {
+                "name": name,
+                "rows": 30,
+                "sha256": digest,
+                "note": "",
+                "unknown": [],
+                "sampled": False,
+            }
+            for name, digest in zip(names, digests, strict=False)
+        ]
+        return [line for line in plan({**SURVEY, "data": sets}).warnings if "very rows" in line]
+
+    assert lines("a", "b") == [] and lines("a") == [] and lines(None, None) == []
+    assert lines("a", "a") == [
+        "eval_dataset has the very rows of train_dataset: its loss says nothing of other data"
+    ]
+    assert len(lines("a", "b", "b")) == 1
+
+
+def test_the_rates_that_are_left_of_a_resumed_run_are_no_surprise() -> None:
+    def warned(peak: float, **full_run: Any) -> bool:
+        facts = {"own_rates": {"peaks": [peak], "num_groups": 1}}
+        found = plan({**SURVEY, **facts}, full_run={"schedule": "linear", **full_run})
+        return any("highest rate" in line for line in found.warnings)
+
+    run: dict[str, Any] = {"schedule_steps": 500, "warmup_steps": 0, "start_step": 250}
+    rate = plan(full_run={"schedule_steps": 500}).schedule.learning_rate
+    assert not warned(0.5 * rate, **run)
+    assert warned(rate, **run) and warned(0.5 * rate, schedule_steps=500)

@@ -26,11 +26,12 @@ LIMIT = "ids below vocab_size, rows within max_positions, supervised tokens in e
 def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     """Judge the label audit of every set.
 
-    Fails on an id outside the vocabulary, on a row longer than the model's positions, and on a set
-    without any supervised token; some rows without supervised tokens warn. Without an audit, or
-    with audits of zero rows only, nothing was measured. The arm is not looked at.
+    Fails on an id outside the vocabulary, on a row longer than the model's positions, on one that
+    cannot be read or collated, and on a set without any supervised token; some rows without
+    supervised tokens warn. Without an audit, or with audits of zero rows only, nothing was
+    measured. The arm is not looked at.
     """
-    audits = [a for a in view.survey.get("label_audit") or () if int(a["num_rows_checked"]) > 0]
+    audits = [a for a in view.survey.get("label_audit") or () if _says_something(a)]
     if not audits:
         return not_measured("no label audit of any row", LIMIT)
     found = [finding for audit in audits for finding in _judge(audit, view.survey)]
@@ -45,6 +46,10 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
         limit=LIMIT,
         numbers={"num_rows_checked": checked, "num_rows": total},
     )
+
+
+def _says_something(audit: Mapping[str, Any]) -> bool:
+    return int(audit["num_rows_checked"]) > 0 or int(audit.get("num_unreadable") or 0) > 0
 
 
 def _judge(audit: Mapping[str, Any], survey: Mapping[str, Any]) -> Iterator[Finding]:
@@ -69,8 +74,17 @@ def _judge(audit: Mapping[str, Any], survey: Mapping[str, Any]) -> Iterator[Find
     for key, what, todo in rules:
         if int(audit.get(f"num_{key}") or 0):
             yield _finding(FAIL, audit, key, what, todo)
+    if failed := int(audit.get("num_unreadable") or 0):
+        why, total = str(audit.get("unreadable_why")), plural(int(audit["num_rows"]), "row")
+        yield _found(
+            FAIL,
+            audit,
+            "unreadable",
+            f"{failed} of {total} cannot be read, or not be collated: {why}",
+            "the full run breaks when it draws them: repair or drop these rows",
+        )
     empty, checked = int(audit.get("num_no_labels") or 0), int(audit["num_rows_checked"])
-    if empty >= checked:
+    if checked and empty >= checked:
         todo = "the label mask hides everything: check the template and the mask"
         yield _finding(FAIL, audit, "no_labels", "without a supervised token: all of them", todo)
     elif empty:
@@ -85,13 +99,18 @@ def _of(size: int | None) -> str:
 
 def _finding(severity: str, audit: Mapping[str, Any], key: str, what: str, todo: str) -> Finding:
     count, checked = int(audit[f"num_{key}"]), int(audit["num_rows_checked"])
+    text = f"{count} of {plural(checked, 'checked row')} {what}"
+    return _found(severity, audit, key, text, todo)
+
+
+def _found(severity: str, audit: Mapping[str, Any], key: str, text: str, todo: str) -> Finding:
+    count, checked = int(audit[f"num_{key}"]), int(audit["num_rows_checked"])
     ids = [int(row) for row in audit.get(key) or ()]
     return Finding(
         check=NAME,
         severity=severity,
         category="data",
-        sentence=f"{audit['set']}: {count} of {plural(checked, 'checked row')} {what} "
-        f"({rows_text(ids, count)})",
+        sentence=f"{audit['set']}: {text} ({rows_text(ids, count)})",
         numbers={
             "set": str(audit["set"]),
             f"num_{key}": count,

@@ -48,7 +48,10 @@ from pilot.records import Finding, ValidationRecord
 from pilot.view import ArmView, PilotView
 
 NAME = "progress"
-SOURCE = "measured p: sound runs 0.83 to 0.97, ruined ones at most 0.51 (1M-parameter Llama)"
+SOURCE = (
+    "measured with a 1M-parameter Llama: sound rates gain at least 0.97 x what their reference "
+    "gains, ten times the good rate at most 0.64"
+)
 # The reference trains at a third of the rate: where the gain is in proportion to the rate, p is 3.
 MAX_LINEAR_P = 2.5
 _FUSE = "finite but not learning is not GO: clipping is a fuse, not a cure"
@@ -87,7 +90,7 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     """
     gate = gates.progress
     limit = (
-        f"p at least {num(gate.min_progress)} or a gap of at most "
+        f"a gain of at least {num(gate.min_progress)} x the reference's, or a gap of at most "
         f"{num(100 * gate.max_gap_frac)} % of the loss before step {view.plan.start_step + 1}; "
         f"gain at least {num(100 * gate.min_gain_frac)} % of it"
     )
@@ -189,8 +192,8 @@ def _both(m: _Measured, gate: ProgressGate) -> tuple[str, str, str]:
     wide = m.gap.value > gate.max_gap_frac * abs(m.val0)
     share = m.gap.value / abs(m.val0) if m.val0 else math.inf
     text = (
-        f"p = {m.progress:.3g} against {m.title}, gap {100 * share:.3g} % of the loss before: "
-        f"{change_text(m.gap)}"
+        f"gains {m.progress:.3g} x what {m.title} gains, gap {100 * share:.3g} % of the loss "
+        f"before: {change_text(m.gap)}"
     )
     if m.progress > MAX_LINEAR_P:
         text += "; the gain is still proportional to the rate: the rate may be far too low"

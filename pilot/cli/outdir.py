@@ -16,14 +16,21 @@ def claim(root: Path) -> None:
     It is really tried: permission bits say nothing to root, and nothing about a read-only disk.
 
     Raises:
-        FolderError: it holds a pilot already, cannot be created, or cannot be written.
+        FolderError: it holds a pilot already, or files of something else by the names of a pilot's,
+            cannot be created, or cannot be written.
     """
     folder = PilotFolder(root)
-    if os.path.exists(folder.plan) or os.path.exists(folder.config):
+    if os.path.exists(folder.start):
         raise FolderError(
             root,
             "holds a pilot already",
             remedy=f"go on with it: python -m pilot resume {root} - or choose another out_dir=DIR",
+        )
+    if foreign := [path.name for path in folder.own if os.path.exists(path)]:
+        raise FolderError(
+            root,
+            f"holds files of something else: {', '.join(foreign)}",
+            remedy="choose another out_dir=DIR",
         )
     made = _missing_parents(root)
     probe = root / f".pilot-probe-{os.getpid()}"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pilot.arms.specs import CLIP, RATE
+from pilot.arms.specs import CLIP, RATE, REPLICA
 from pilot.folder import BASELINE
 from pilot.records import Outcome
 from pilot.report.words import number, one_line
@@ -92,7 +92,9 @@ def result(arm: Row, start_step: int = 0) -> str:
     """``worse, ended at 58``: the word of the comparison, and where the arm ended if early."""
     status, said = str(arm.get("status") or ""), word(arm)
     if status == Outcome.COMPLETED:
-        return said or ("reference" if is_baseline(arm) else "completed")
+        if said or is_baseline(arm):
+            return said or "reference"
+        return REPLICA if arm.get("role") == REPLICA else one_line(arm.get("words") or "completed")
     if status not in _ENDED:  # identical, not run
         return one_line(status.replace("_", " ")) or "-"
     step = last_step(arm, start_step)

@@ -19,7 +19,7 @@ from rich.text import Text
 from pilot.folder import PilotFolder, read_json
 from pilot.report import arm_text
 from pilot.report.blocks import Col, pairs, table
-from pilot.report.words import human_secs, number, one_line
+from pilot.report.words import human_secs, number, one_line, share_text
 
 VERDICT_STYLES = {"GO": "bold green", "NO-GO": "bold red", "INCONCLUSIVE": "bold yellow"}
 # How a gate's status is written; failures stand out without any colour.
@@ -133,7 +133,10 @@ def _cost(verdict: Mapping[str, Any]) -> list[tuple[str, str]]:
     if cost.get("ratio") is not None:
         text += f" = {number(cost['ratio'])} x the baseline's {cost.get('baseline_steps', '')}"
     if "share_of_full_run" in plan:
-        text += f"; the baseline is {100 * plan['share_of_full_run']:.3g} % of the full run"
+        share = share_text(
+            plan["start_step"], plan["schedule_steps"], plan["share_of_full_run"], plan["whole_run"]
+        )
+        text += f"; the baseline is {share}"
     saved = [
         f"{one_line(item.get('arm'))} {item.get('num_steps')} ({one_line(item.get('why'), 60)})"
         for item in cost.get("saved") or ()

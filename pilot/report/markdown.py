@@ -11,6 +11,7 @@ from typing import Any
 
 from pilot.report.markdown_arms import arms_section, cost_section, noise_limit, number_or_dash
 from pilot.report.markdown_text import bullets, escape, table
+from pilot.report.words import share_text
 
 
 def render(verdict: Mapping[str, Any], result: Mapping[str, Any]) -> str:
@@ -150,10 +151,11 @@ def _difference(change: Mapping[str, Any] | None) -> str:
 
 def _limits(verdict: Mapping[str, Any]) -> list[str]:
     plan = verdict["plan"]
-    share = f"{100 * plan['share_of_full_run']:.3g} %"
-    rest = "the whole run" if plan["whole_run"] else f"{share} of the full run"
+    rest = share_text(
+        plan["start_step"], plan["schedule_steps"], plan["share_of_full_run"], plan["whole_run"]
+    )
     return [
-        f"It judges {plan['pilot_steps']} steps ({rest}) of one seed: what begins later, or with "
+        f"It judges {plan['pilot_steps']} steps of one seed, {rest}: what begins later, or with "
         "another seed, is not excluded.",
         "GO says that nothing measured speaks against starting; it says nothing about how good "
         "the trained model will be, or whether this learning rate is the best.",

@@ -18,16 +18,16 @@ from pilot.folder import BASELINE
 from pilot.plan import Plan
 from pilot.report.arm_text import changed
 from pilot.report.blocks import Col, pairs, table
-from pilot.report.words import human_bytes, human_secs, number, one_line
+from pilot.report.words import human_bytes, human_secs, number, one_line, share_text
 
 
 def plan_blocks(plan: Plan, survey: Mapping[str, Any]) -> list[RenderableType]:
     """The plan: segments, validations, data, the arms with their price, what stays unmeasured."""
-    length = "the whole run" if plan.whole_run else f"{100 * plan.share_of_full_run:.3g} % of it"
+    share = share_text(
+        plan.start_step, plan.schedule.schedule_steps, plan.share_of_full_run, plan.whole_run
+    )
     head = Text.assemble(
-        ("plan", "bold"),
-        f" for {one_line(plan.recipe)}: {plan.pilot_steps} steps of the full run's "
-        f"{plan.schedule.schedule_steps - plan.start_step} ({length})",
+        ("plan", "bold"), f" for {one_line(plan.recipe)}: {plan.pilot_steps} steps, {share}"
     )
     facts = [
         ("validation", _validations(plan, survey)),
@@ -97,7 +97,7 @@ def _left_out(plan: Plan) -> list[str]:
 def _price(plan: Plan) -> str:
     """The whole cost at most, in the baseline's own steps and in time."""
     steps = plan.pilot_steps + plan.cooldown_steps + plan.num_arm_steps
-    text = f"at most {number(plan.price_ratio)} x the baseline's steps ({steps} steps), "
+    text = f"at most {steps} steps, {number(plan.price_ratio)} x the run's own {plan.pilot_steps}, "
     if plan.expected_secs is None:
         text += "time unknown"
     else:
@@ -113,11 +113,16 @@ def _rate(value: float) -> str:
 
 def _validations(plan: Plan, survey: Mapping[str, Any]) -> str:
     places = ", ".join(f"{_place(at)} {step}" for at, step in plan.validations.items())
+    most = survey.get("max_validation_rows")
     sizes = [
-        f"{one_line(name, 40)} {rows} rows" + (", decides" if index == 0 else "")
+        f"{one_line(name, 40)} {_used(rows, most)}" + (", decides" if index == 0 else "")
         for index, (name, rows) in enumerate((survey.get("validation_rows") or {}).items())
     ]
     return f"after step: {places}" + (f" ({'; '.join(sizes)})" if sizes else "")
+
+
+def _used(rows: int, most: int | None) -> str:
+    return f"{rows} rows" if most is None or rows <= most else f"{most} of {rows} rows"
 
 
 def _checkpoints(plan: Plan) -> str:

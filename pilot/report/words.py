@@ -72,3 +72,17 @@ def human_secs(secs: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def share_text(start_step: int, schedule_steps: int, share_frac: float, is_whole: bool) -> str:
+    """How much of the full run's ``schedule_steps`` a pilot that starts at ``start_step`` trains.
+
+    ``share_frac``: of what is left after ``start_step``.
+    """
+    share = f"{100 * share_frac:.3g} %"
+    if start_step:
+        left = f"{schedule_steps - start_step} that are left of the full run's {schedule_steps}"
+        return f"all {left}" if is_whole else f"{share} of the {left}"
+    if is_whole:
+        return f"all of the full run's {schedule_steps}"
+    return f"{share} of the full run's {schedule_steps}"

@@ -22,10 +22,18 @@ def test_a_folder_with_other_files_may_be_used(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("name", ["plan.json", "config.yaml"])
-def test_a_pilot_is_not_overwritten(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text("x")
+def test_a_pilot_is_not_overwritten(tmp_path: Path) -> None:
+    for name in ("config.yaml", "start.json"):
+        (tmp_path / name).write_text("x")
     with pytest.raises(FolderError, match="holds a pilot already.*\n.*resume"):
+        claim(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["plan.json", "config.yaml", "survey.json", "report.md", "arms"])
+def test_files_of_something_else_are_not_overwritten(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("x")
+    (tmp_path / "pilot.lock").write_text("")  # of a pilot that was killed before it began
+    with pytest.raises(FolderError, match=f"holds files of something else: {name}\n.*another"):
         claim(tmp_path)
 
 

@@ -71,18 +71,26 @@ def test_a_script_that_cannot_be_piloted(
     assert {path.name for path in root.iterdir()} - {"__pycache__"} == {"conf", "train.py"}
 
 
-def test_a_missing_extra_is_named(tmp_path: Path) -> None:
-    """A package ``accelerate`` that cannot be found, in front of the real one."""
-    root = make_dir(tmp_path / "u", RAISES)
+@pytest.mark.parametrize(
+    ("package", "code", "extra"),
+    [
+        ("accelerate", RAISES, "transformers"),
+        ("trl", "from trl import SFTTrainer\n" + RAISES, "trl"),
+        ("peft", "def build_trainer():\n    import peft\n", "lora"),
+    ],
+)
+def test_a_missing_extra_is_named(package: str, code: str, extra: str, tmp_path: Path) -> None:
+    """A package that cannot be found, in front of the real one."""
+    root = make_dir(tmp_path / "u", code)
     stub = tmp_path / "stub"
     stub.mkdir()
-    (stub / "accelerate.py").write_text("raise ModuleNotFoundError('gone', name='accelerate')\n")
+    (stub / f"{package}.py").write_text(f"raise ModuleNotFoundError('gone', name={package!r})\n")
     env = environment()
     env["PYTHONPATH"] = os.pathsep.join([str(stub), env["PYTHONPATH"]])
     words = [sys.executable, "-m", "pilot", "+recipe=mine"]
     done = subprocess.run(words, cwd=root, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert "pip install 'pilot-run[transformers]'" in done.stderr
+    assert f"pip install 'pilot-run[{extra}]'" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_what_is_wrong_in_the_configuration_is_said_without_asking(

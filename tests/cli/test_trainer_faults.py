@@ -74,6 +74,7 @@ FOUND = {
     "system_exit": ("outcome", "SystemExit"),
     "callback_stops": ("outcome", "ended by itself after step 5 of 400"),
     "evaluation": ("outcome", "no such metric"),
+    "drawn_again": ("weight_jump", "step 16 moved the weights by"),
     "no_gradients": ("silent_gradients", "gradient norm is exactly 0 from step 5 to the end"),
 }
 

@@ -291,3 +291,62 @@ def test_a_set_without_labels_is_not_read() -> None:
     texts = datasets.Dataset.from_list([{"text": "a"}] * 3)
     result = audit_set("train", texts, vocab_size=3, max_positions=None)
     assert result["num_rows"] == 3 and result["num_rows_checked"] == 0
+
+
+class Rows(list[Any]):
+    """Rows of which some cannot be read, always or at one of the reads."""
+
+    bad: tuple[int, ...] = ()
+    at_read = 0
+    reads = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.reads += 1
+        if index in self.bad or self.reads == self.at_read:
+            raise OSError(f"row {index} is\n truncated")
+        return super().__getitem__(index)
+
+
+def test_a_row_that_cannot_be_read_is_named_and_not_fatal(tmp_path: Path) -> None:
+    rows, failed = Rows(ROWS), dict[int, str]()
+    rows.bad = (13, 41)
+    facts = found(make_trainer(tmp_path, train=rows), failed=failed)
+    assert failed == {row: f"OSError: row {row} is truncated" for row in (13, 41)}
+    assert [row for row, fact in enumerate(facts) if fact.num_tokens == UNMEASURED] == [13, 41]
+    good = found(make_trainer(tmp_path, train=ROWS))
+    assert [f for row, f in enumerate(facts) if row not in (13, 41)] == [
+        fact for row, fact in enumerate(good) if row not in (13, 41)
+    ]
+    limits: dict[str, Any] = {"vocab_size": 320, "max_positions": None}
+    audit = audit_set("train", rows, **limits, known={7: "collated by itself: ValueError: x"})
+    assert (audit["num_rows_checked"], audit["num_unreadable"]) == (58, 3)
+    assert audit["unreadable"] == [7, 13, 41] and "ValueError" in audit["unreadable_why"]
+
+
+def test_what_fails_once_is_met_by_the_run_itself(tmp_path: Path) -> None:
+    rows, failed = Rows(ROWS), dict[int, str]()
+    rows.at_read = 20
+    facts = found(make_trainer(tmp_path, train=rows), failed=failed)
+    assert failed == {} and facts == found(make_trainer(tmp_path, train=ROWS))
+
+
+def test_a_collator_that_fails_on_some_rows_and_one_that_wants_several(tmp_path: Path) -> None:
+    def picky(rows: Any) -> Any:
+        if any(len(row["input_ids"]) == longest for row in rows):
+            raise ValueError("too long")
+        return collate(rows)
+
+    def pairs(rows: Any) -> Any:
+        if len(rows) < 2:
+            raise ValueError("pairs only")
+        return collate(rows)
+
+    longest = max(len(row["input_ids"]) for row in ROWS)
+    failed: dict[int, str] = {}
+    facts = found(make_trainer(tmp_path, train=ROWS, collator=picky), failed=failed)
+    assert failed and set(failed.values()) == {"collated by itself: ValueError: too long"}
+    unmeasured = [row for row, fact in enumerate(facts) if fact.num_tokens == UNMEASURED]
+    assert unmeasured == sorted(failed)
+    failed.clear()
+    facts = found(make_trainer(tmp_path, train=ROWS, collator=pairs), failed=failed)
+    assert failed == {} and {fact.num_tokens for fact in facts} == {UNMEASURED}

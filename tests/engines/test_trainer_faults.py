@@ -207,5 +207,5 @@ def test_early_stopping_is_left_out(tmp_path: Path) -> None:
 def test_every_fault_is_tested() -> None:
     others = {"nan_loss_once", "inf_loss_once", "nan_gradients", "all_masked", "most_masked"}
     others |= {"hasty_scheduler", "half_optimizer", "evaluation", "unlabelled"}
-    others |= {"clips_nothing", "no_gradients", "trains_by_itself"}
+    others |= {"clips_nothing", "no_gradients", "trains_by_itself", "drawn_again"}
     assert set(FAULTS) == set(RAISED) | others

@@ -140,6 +140,14 @@ class Event(TrainerCallback):
         setattr(self, event, act)
 
 
+def draw_again(args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+    """Re-initialise the model in the middle of its training."""
+    if state.global_step == 3 * STEP:
+        with torch.no_grad():
+            for param in model.parameters():
+                param.normal_(0.0, 0.05)
+
+
 def stop_early(args: Any, state: Any, control: Any, **more: Any) -> None:
     """Ask for the end after ``STEP`` steps."""
     if state.global_step >= STEP:
@@ -260,6 +268,7 @@ FAULTS: dict[str, Callable[[], dict[str, Any]]] = {
     "evaluation": lambda: {"kind": Unvalidated},
     "unlabelled": lambda: {"kind": Unlabelled},
     "clips_nothing": lambda: {"kind": ClipsNothing, "max_grad_norm": 0.1},
+    "drawn_again": lambda: {"kind": with_callback("on_step_end", draw_again)},
     "no_gradients": lambda: {"kind": LosesGradients},
     "trains_by_itself": lambda: {"kind": TrainsByItself},
 }

@@ -17,6 +17,7 @@ from pilot.plan import Plan
 from pilot.report.arm_text import FOOTNOTE
 from pilot.report.layout import verdict_blocks
 from pilot.report.plan_layout import plan_blocks
+from pilot.report.words import share_text
 from tests.factories import build_view, make_gates
 from tests.report.parts import CLEAN_EVIL, EVIL, arm_row, effect, several_arms
 
@@ -54,7 +55,7 @@ def test_the_plan_fits_into_eighty_columns() -> None:
     warning = f"a very long warning {EVIL} " + "word " * 30
     lines = shown(plan_blocks(plan(planned(), warnings=(warning,)), view.survey))
     assert max(map(len, lines)) <= 80
-    assert lines[0] == "plan for synthetic: 48 steps of the full run's 400 (12 % of it)"
+    assert lines[0] == "plan for synthetic: 48 steps, 12 % of the full run's 400"
     text = " ".join(" ".join(lines).split())
     for part in (
         "warm-up 1-12 12 0 to 2.75e-03",
@@ -68,6 +69,14 @@ def test_the_plan_fits_into_eighty_columns() -> None:
         CLEAN_EVIL.replace("  ", " "),
     ):
         assert part in text
+
+
+def test_how_many_rows_are_validated_is_said() -> None:
+    view = build_view()
+    for most, words in ((None, "held_out 64 rows, decides"), (16, "held_out 16 of 64 rows")):
+        survey = {**view.survey, "max_validation_rows": most}
+        text = " ".join(" ".join(shown(plan_blocks(plan(planned()), survey))).split())
+        assert words in text
 
 
 def test_the_price_is_said_before_it_is_paid() -> None:
@@ -90,14 +99,14 @@ def test_the_price_is_said_before_it_is_paid() -> None:
     assert lines[at + 4 : at + 8] == [
         "  left out      replica 1, replica 2: arms.budget_steps = 200: 224 steps with it",
         "                [b]x: it cannot matter",
-        "  price         at most 3.5 x the baseline's steps (168 steps), about 4m10s, 2",
-        "                arms at a time; arms that are decided early cost less",
+        "  price         at most 168 steps, 3.5 x the run's own 48, about 4m10s, 2 arms",
+        "                at a time; arms that are decided early cost less",
     ]
 
 
 def test_a_plan_without_arms_or_time_says_so() -> None:
     text = " ".join(shown(plan_blocks(plan(expected_secs=None), build_view().survey)))
-    assert "price         at most 1.17 x the baseline's steps (56 steps), time unknown  " in text
+    assert "price         at most 56 steps, 1.17 x the run's own 48, time unknown  " in text
     assert "left out" not in text and "decided early" not in text
 
 
@@ -204,3 +213,16 @@ def test_verdicts_of_old_folders_are_shown() -> None:
     lines = shown(verdict_blocks(old, Path("d")))
     assert "  lr x1 3  -        completed  -               0" in lines
     assert shown(verdict_blocks({}, Path("d")))[1] == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((0, 400, 0.12, False), "12 % of the full run's 400"),
+        ((0, 150, 1.0, True), "all of the full run's 150"),
+        ((50, 150, 1.0, True), "all 100 that are left of the full run's 150"),
+        ((50, 1050, 0.1, False), "10 % of the 1000 that are left of the full run's 1050"),
+    ],
+)
+def test_how_much_of_the_full_run_it_is(given: tuple[int, int, float, bool], words: str) -> None:
+    assert share_text(*given) == words

@@ -26,7 +26,7 @@ from pilot.engines.hf.build import Built, build_trainer, require_transformers
 from pilot.engines.hf.named import argument_table, plain
 from pilot.engines.hf.rates import planned_rates
 from pilot.entry import run_guarded
-from pilot.errors import ConfigError, Mistake, PilotError, UsageError
+from pilot.errors import EXTRAS, ConfigError, MissingExtra, Mistake, PilotError, UsageError
 from pilot.folder import read_json
 from pilot.jsonl import write_json
 from pilot.tracking.hide import hide_message, last_lines
@@ -156,6 +156,9 @@ def _failed(target: str, error: BaseException, log: Path) -> UsageError:
 
     Of a script that ends itself, most often over its command line, what it printed last.
     """
+    package = str(getattr(error, "name", "") or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and package in EXTRAS:
+        return MissingExtra(package, EXTRAS[package], f"the script {target}")
     if isinstance(error, SystemExit):
         sys.stderr.flush()
         printed = "".join(f"    | {line}\n" for line in last_lines(log))

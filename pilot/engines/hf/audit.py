@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pilot.data.audit import MAX_ROW_IDS, audit_rows
@@ -12,6 +12,7 @@ from pilot.engines import seeds
 from pilot.engines.hf.columns import CHUNK_ROWS, Columns, column_chunks, is_columnar
 from pilot.engines.hf.digests import sampled_rows
 from pilot.engines.hf.facts import MOST_SECS, SAMPLE_ROWS
+from pilot.engines.hf.failed_rows import in_audit, read_rows
 
 _WRONG = ("too_long", "bad_input_ids", "bad_label_ids", "no_labels")
 _PROBED_ROWS = 16
@@ -24,25 +25,30 @@ def audit_set(
     vocab_size: int | None,
     max_positions: int | None,
     most_secs: float = MOST_SECS,
+    known: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
     """``pilot/data/audit.py`` over a set with a length.
 
     Rows that would take longer than ``most_secs`` to read are audited on an even sample:
-    ``num_rows_checked`` says how many were. Row ids are those of the set.
+    ``num_rows_checked`` says how many were. Row ids are those of the set. Rows that cannot be read
+    are counted as ``unreadable``, with those that are ``known`` to fail.
     """
     state = seeds.random_state()
+    failed: dict[int, str] = {}
     try:
         parts = [
             (rows, audit_rows(name, examples, vocab_size=vocab_size, max_positions=max_positions))
-            for rows, examples in _chunks(dataset, most_secs)
+            for rows, examples in _chunks(dataset, most_secs, failed)
         ]
     finally:
         seeds.set_random_state(state)
-    return _joined(name, len(dataset), parts)
+    return in_audit(_joined(name, len(dataset), parts), {**failed, **dict(known or {})})
 
 
-def _chunks(dataset: Any, most_secs: float) -> Iterator[tuple[Sequence[int], list[Any]]]:
-    """Row ids and their examples."""
+def _chunks(
+    dataset: Any, most_secs: float, failed: dict[int, str]
+) -> Iterator[tuple[Sequence[int], list[Any]]]:
+    """Row ids and their examples; ``failed`` takes those that cannot be read."""
     if is_columnar(dataset):
         if {"input_ids", "labels"} <= set(dataset.column_names):
             begin = 0
@@ -53,13 +59,12 @@ def _chunks(dataset: Any, most_secs: float) -> Iterator[tuple[Sequence[int], lis
         return
     num_rows, begun = len(dataset), time.perf_counter()
     probed = sampled_rows(num_rows, _PROBED_ROWS, _PROBED_ROWS)
-    for row in probed:
-        dataset[row]
+    read_rows(dataset, probed, failed)
     secs = (time.perf_counter() - begun) / max(1, len(probed)) * num_rows
     is_long = secs > most_secs
     every = iter(sampled_rows(num_rows, SAMPLE_ROWS, SAMPLE_ROWS) if is_long else range(num_rows))
     while rows := list(itertools.islice(every, CHUNK_ROWS)):
-        yield rows, [dataset[row] for row in rows]
+        yield rows, read_rows(dataset, rows, failed)
 
 
 def _examples(columns: Columns) -> list[dict[str, Any]]:

@@ -99,7 +99,8 @@ def find_callable(target: str, start: Path) -> Callable[..., Any]:
     if callable(found):
         return found  # type: ignore[no-any-return]
     if found is not None:
-        raise _mistake(target, f"{name} is no callable, it is a {type(found).__name__}", "")
+        remedy = "name the function that builds and returns the Trainer"
+        raise _mistake(target, f"{name} is no callable, it is a {type(found).__name__}", remedy)
     near = nearest(name, [n for n in vars(module) if not n.startswith("_")])
     hint = f"did you mean {place}:{near}?" if near else f"define {name}() in it"
     raise _mistake(target, f"{place} has no {name}", hint)

@@ -3,7 +3,9 @@
 The truth is what the collator makes of a row by itself. A few rows are collated and compared with
 what follows from their own columns (``columns.py``); a rule that agrees on all of them, and then on
 the longest rows, is used for all. Where none does, every row is collated. Rows that would take too
-long to read are measured on an even sample: the others have ``UNMEASURED`` as their counts.
+long to read are measured on an even sample: the others have ``UNMEASURED`` as their counts, and so
+have rows on which the user's code fails. Where it fails on each (a collator that wants several
+rows) no row is at fault, and none has a length.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from pilot.engines.hf.columns import (
     make_rules,
 )
 from pilot.engines.hf.digests import sampled_rows
+from pilot.engines.hf.failed_rows import RowFailedError, twice
 from pilot.engines.hf.rows import count_tokens
 from pilot.engines.hf.sources import source_in, sources_of
-from pilot.errors import UsageError
 from pilot.recipe import RowFacts
 
 if TYPE_CHECKING:
@@ -44,23 +46,26 @@ _LONGEST_ROWS = 8
 
 
 def row_facts(
-    trainer: Any, loader: Any, *, target: str = "", most_secs: float = MOST_SECS
+    trainer: Any,
+    loader: Any,
+    *,
+    failed: dict[int, str] | None = None,
+    most_secs: float = MOST_SECS,
 ) -> list[RowFacts]:
     """The facts of all rows of ``loader``'s dataset, by row id.
 
     Args:
         trainer: the Trainer.
         loader: its training loader; the dataset has a length.
-        target: the user's callable, for messages.
+        failed: takes the rows on which the user's code fails, and how.
         most_secs: more seconds than this of reading one at a time are not spent: a sample is read.
-
-    Raises:
-        UsageError: the collator fails on a row.
     """
-    reader = _Reader(trainer, loader, target)
+    reader = _Reader(trainer, loader)
     state = seeds.random_state()
     try:
         counts = _counts(reader, most_secs)
+    except RowFailedError:
+        counts = _one_by_one(reader, most_secs, {} if failed is None else failed)
     finally:
         seeds.set_random_state(state)
     sources = sources_of(trainer, loader.dataset, reader.named)
@@ -73,17 +78,21 @@ def row_facts(
 class _Reader:
     """Reads and collates single rows; ``named`` are the sources of those read."""
 
-    def __init__(self, trainer: Any, loader: Any, target: str) -> None:
+    def __init__(self, trainer: Any, loader: Any) -> None:
         self.trainer, self.collate = trainer, loader.collate_fn
-        self.dataset, self.target = loader.dataset, target or type(trainer).__name__
+        self.dataset = loader.dataset
         self.named: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def read(self, row: int) -> Any:
-        """One row, as the collator is given it."""
-        example = self.dataset[row]
+        """One row, as the collator is given it.
+
+        Raises:
+            RowFailedError: it cannot be read.
+        """
+        example = twice(lambda: self.dataset[row], row)
         self.named[row] = source_in(example)
         return example
 
@@ -92,13 +101,9 @@ class _Reader:
         return np.array([self._one(row) for row in rows], dtype=np.int64).reshape(-1, 2)
 
     def _one(self, row: int) -> tuple[int, int]:
-        try:
-            counts = count_tokens(self.trainer, [self.collate([self.read(row)])]).tolist()
-        except Exception as error:
-            raise UsageError(
-                f"{self.target}: the collator fails on row {row}: {type(error).__name__}: {error}\n"
-                "    remedy: every row of the training set must be collatable by itself"
-            ) from error
+        example = self.read(row)
+        batch = twice(lambda: self.collate([example]), row, "collated by itself: ")
+        counts = count_tokens(self.trainer, [batch]).tolist()
         return int(counts[1]), int(counts[0])
 
     def chunks(self, rows: Sequence[int] | None) -> Iterator[Columns]:
@@ -133,6 +138,25 @@ def _counts(reader: _Reader, most_secs: float) -> Counts:
     rows = sampled_rows(num_rows, SAMPLE_ROWS, SAMPLE_ROWS)
     counts = np.full((num_rows, 2), UNMEASURED, dtype=np.int64)
     counts[rows] = reader.collated(rows)
+    return counts
+
+
+def _one_by_one(reader: _Reader, most_secs: float, failed: dict[int, str]) -> Counts:
+    """Like ``_counts`` where some rows fail: each by itself, as far as ``most_secs`` goes."""
+    num_rows, begun = len(reader), time.perf_counter()
+    counts = np.full((num_rows, 2), UNMEASURED, dtype=np.int64)
+    found: dict[int, str] = {}
+    first = sampled_rows(num_rows, SAMPLE_ROWS, SAMPLE_ROWS)
+    rest = sorted(set(range(num_rows)) - set(first)) if num_rows > len(first) else []
+    for row in (*first, *rest):
+        try:
+            counts[row] = reader.collated([row])[0]
+        except RowFailedError as error:
+            found[row] = error.why
+        if time.perf_counter() - begun > most_secs:
+            break
+    if (counts[:, 0] != UNMEASURED).any():
+        failed.update(found)
     return counts
 
 

@@ -71,9 +71,7 @@ def _next_attempt(root: Path, arm: ArmFolder, done: int) -> int:
 
 def _in_the_way(root: Path) -> list[str]:
     """What would be overwritten, by name."""
-    folder = PilotFolder(root)
-    written = (folder.config, folder.rows, folder.survey, folder.plan, folder.arm(BASELINE).root)
-    return [str(path.relative_to(root)) for path in written if path.exists()]
+    return [path.name for path in PilotFolder(root).own if path.exists()]
 
 
 def _write(run: DescribedRun, root: Path) -> None:

@@ -99,6 +99,7 @@ class TrainerWorkload:
         seeds.set_random_state(state)
         self._folder = folder
         self._sources: list[str] | None = None
+        self._failed_rows: dict[int, str] = {}
         if kept := kept_choice(folder):
             self._use(kept.mode, kept.row_ids)
 
@@ -138,7 +139,7 @@ class TrainerWorkload:
         """Source and length of every training row, as the collator makes it; of a stream none."""
         if self.num_rows is None:
             return []
-        found = row_facts(self.trainer, self.loader, target=self.target)
+        found = row_facts(self.trainer, self.loader, failed=self._failed_rows)
         self._sources = [fact.source for fact in found]
         return found
 
@@ -147,7 +148,13 @@ class TrainerWorkload:
         train = self.dataset if self.num_rows is not None else self._head()
         sets = {"train": train, **validation_sets(self.trainer)}
         return [
-            audit_set(name, rows, vocab_size=vocab_size, max_positions=max_positions)
+            audit_set(
+                name,
+                rows,
+                vocab_size=vocab_size,
+                max_positions=max_positions,
+                known=self._failed_rows if rows is train else None,
+            )
             for name, rows in sets.items()
             if num_rows(rows) and not isinstance(rows, held_out.HeldOutRows)
         ]
