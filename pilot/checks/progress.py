@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 from pilot.arms.specs import RATE
 from pilot.checks.common import change_text, no_measure, num, place_text, plural
-from pilot.checks.reference import best_reference
+from pilot.checks.reference import OTHER_START, best_reference
 from pilot.checks.registry import (
     FAIL,
     UNDETERMINED,
@@ -128,7 +128,9 @@ def _against_reference(
     if reference.arm is None or reference.final is None:
         first = view.plan.start_step + 1
         text = _alone(own, before.loss, gates.progress, reference.rejected, first)
-        return _result(UNDETERMINED, text, _numbers(own), final, limit)
+        elsewhere = any(OTHER_START in reason for reason in reference.rejected)
+        todo = "seed whatever draws the weights: each process must begin with the same" * elsewhere
+        return _result(UNDETERMINED, text, _numbers(own), final, limit, todo)
     try:
         measured = _Measured(
             title=reference.arm.job.title,

@@ -14,6 +14,8 @@ from pilot.gates import Gates
 from pilot.records import Outcome, ValidationRecord
 from pilot.view import ArmView, PilotView
 
+OTHER_START = "is not comparable"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
@@ -68,4 +70,4 @@ def _problem(view: PilotView, gates: Gates, arm: ArmView, final: ValidationRecor
     if final is None:
         return "has no final validation"
     reason = other_start(view, arm)
-    return f"is not comparable: {reason}" if reason else ""
+    return f"{OTHER_START}: {reason}" if reason else ""

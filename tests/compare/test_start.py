@@ -85,3 +85,4 @@ def test_it_is_no_reference_for_progress() -> None:
     assert judgement.word == "INCONCLUSIVE"
     (gate,) = [row for row in judgement.verdict["gates"] if row["name"] == "progress"]
     assert "is not comparable: before step 1" in gate["sentence"]
+    assert judgement.verdict["next"].startswith("seed whatever draws the weights")
