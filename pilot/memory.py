@@ -1,8 +1,10 @@
-"""Peak memory of this process and the limit that it must stay under."""
+"""What the system says of this process: its peak memory, the limit it must stay under, its age."""
 
 from __future__ import annotations
 
+import os
 import resource
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,16 @@ _MOUNT = Path("/sys/fs/cgroup")
 _ROOTS = {"v2": (_MOUNT, _MOUNT / "unified"), "v1": (_MOUNT / "memory",)}
 _EVENTS = {"v2": "memory.events", "v1": "memory.oom_control"}
 _LIMITS = {"v2": "memory.max", "v1": "memory.limit_in_bytes"}
+
+
+def process_age_secs() -> float:
+    """Seconds since this process began, its imports among them; 0 where the system cannot say."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # starttime of proc(5): after the boot
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
 
 
 def peak_memory_bytes(device: torch.device) -> int | None:

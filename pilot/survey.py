@@ -27,7 +27,7 @@ from pilot.errors import ConfigError, Mistake, PilotError, UsageError
 from pilot.folder import PilotFolder, read_json
 from pilot.jsonl import write_json
 from pilot.launchers.parallel import fitting, num_cores, parallelism, threads_of_each
-from pilot.memory import memory_limit_bytes, peak_memory_bytes
+from pilot.memory import memory_limit_bytes, peak_memory_bytes, process_age_secs
 from pilot.own_rates import SURVEYED, OwnRates, write_own_rates
 from pilot.recipe import RowFacts
 from pilot.run_code import imported_files
@@ -60,10 +60,13 @@ def _survey(folder: PilotFolder, rows_only: bool) -> int:
         torch.set_num_threads(threads)
     module_path = Path(read_json(folder.start)["module_path"])
     workload = _open(config, module_path)
+    opened_secs = process_age_secs()  # every arm is a process that is started like this one
     if world.rank():
         return _followed(folder, workload, config, rows_only)
     facts, held_out = _write_data(folder, workload, config)
     model_facts = measure_model(workload, config, rows_only, _peer_failure(folder))
+    if "start_secs" in (timing := model_facts["timing"]):
+        timing["start_secs"] += opened_secs
     rates = model_facts.pop(SURVEYED)
     if rates is not None:
         require_planned(rates, config, len(facts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,9 @@ def test_a_path_that_is_not_mounted_is_the_root(groups: Path) -> None:
 def test_without_control_groups_the_machine_counts(groups: Path) -> None:
     assert memory._cgroup_files(memory._EVENTS) == []
     assert memory.num_oom_kills() >= 0
+
+
+def test_the_age_of_this_process() -> None:
+    first = memory.process_age_secs()
+    time.sleep(0.2)
+    assert 0.0 < first < memory.process_age_secs() < first + 60.0
