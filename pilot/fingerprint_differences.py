@@ -38,7 +38,8 @@ def without_own_code(lines: Iterable[str]) -> list[str]:
     A Trainer's full run is trained by the user's script: another version of pilot changes nothing
     in it. A pilot that is resumed, and a run that pilot's own loop trains, keep them.
     """
-    return [line for line in lines if not line.startswith("code pilot_")]
+    own = ("code pilot_version: ", "code pilot_sha256: ")
+    return [line for line in lines if not line.startswith(own)]
 
 
 def trainer_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from pilot import fingerprint
 from pilot.fingerprint import make_fingerprint, surveyed_sets
-from pilot.fingerprint_differences import differences
+from pilot.fingerprint_differences import differences, without_own_code
 from pilot.jsonl import parse, to_json, write_json
 from pilot.user_checkpoint import files_of
 from tests.trees import config_tree
@@ -198,6 +198,18 @@ def test_a_changed_recipe_is_told_once_by_its_name(module: Path, tmp_path: Path)
     (tmp_path / "base.py").unlink()
     gone = make_fingerprint(config_tree(), module, [], world_size=1, imported=["base.py"])
     assert "code base.py: is not there any more" in differences(before, gone)
+
+
+def test_pilots_own_code_and_a_file_that_is_called_like_it(tmp_path: Path) -> None:
+    module = tmp_path / "pilot_sha256.py"
+    module.write_text("x = 1\n")
+    before = _make(module)
+    module.write_text("x = 2\n")
+    after = _make(module)
+    after["code"] = {**after["code"], "pilot_version": "9", "pilot_sha256": "9"}
+    assert len(differences(before, after)) == 3
+    (line,) = without_own_code(differences(before, after))
+    assert line.startswith("code pilot_sha256.py: was changed")
 
 
 def test_a_long_value_is_shown_around_its_difference(module: Path) -> None:
