@@ -364,6 +364,48 @@ MUTATIONS = (
         "",
         "tests/series",
     ),
+    Mutation(
+        "imported_modules_not_bound",
+        "pilot/run_code.py",
+        "paths = {name: folder / name for name in imported} | dict(found or {})",
+        "paths = dict(found or {})",
+        "tests/test_full_run.py tests/test_fingerprint.py",
+    ),
+    Mutation(
+        "callback_is_a_difference",
+        "pilot/script_source.py",
+        "tree = _WithoutPilot().visit(ast.parse(data))",
+        "tree = ast.parse(data)",
+        "tests/test_script_source.py",
+    ),
+    Mutation(
+        "another_start_is_compared",
+        "pilot/compare/start.py",
+        "abs(own - before) <= limit",
+        "True",
+        "tests/compare/test_start.py",
+    ),
+    Mutation(
+        "silent_gradients_pass",
+        "pilot/checks/silent.py",
+        "record.grad_norm == 0.0",
+        "record.grad_norm < 0.0",
+        "tests/checks/test_silent.py",
+    ),
+    Mutation(
+        "weights_that_are_replaced_pass",
+        "pilot/checks/jump.py",
+        "if pair[1].relative_update > MAX_FRAC]",
+        "if pair[1].relative_update > 100]",
+        "tests/checks/test_jump.py",
+    ),
+    Mutation(
+        "foreign_clipping_is_believed",
+        "pilot/engines/hf/clipping.py",
+        "if not (self._watcher.hides_tensors or _is_accelerates(original)):",
+        "if False:",
+        "tests/engines/test_trainer_faults.py",
+    ),
 )
 
 
