@@ -19,6 +19,9 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     lines: list[str] = []
     for part in ("config", "code", "packages"):
         old, new = _plain(before.get(part)), _plain(after.get(part))
+        if part == "code" and old and "files" not in old:
+            lines.append("code: an older version of pilot noted it otherwise: pilot the run again")
+            continue
         for key in sorted(set(old) | set(new)):
             if (part, key) == ("code", "files"):
                 lines += _file_lines(_plain(old.get(key)), _plain(new.get(key)))

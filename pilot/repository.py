@@ -1,17 +1,19 @@
 """The state of the repository that holds a recipe: its commit, and a hash of its tracked files.
 
-The hash is of the files as they lie in the working tree, so committing a change does not alter it.
+The hash is of the tracked files as they lie in the working tree, so committing a change of one does
+not alter it; adding a file to the repository does.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
 _GIT_SECS = 60.0
-_PROSE = (".md", ".rst", ".gitignore")  # no training run reads them
+_PROSE = (".md", ".rst", ".ipynb", ".gitignore")  # no training run reads them
 
 
 def state_of(file: Path, without: Collection[Path]) -> tuple[str | None, str | None]:
@@ -31,7 +33,7 @@ def state_of(file: Path, without: Collection[Path]) -> tuple[str | None, str | N
     commit, top = _git(folder, "rev-parse", "--verify", "HEAD"), _git(folder, *_TOP)
     if commit is None or top is None:
         return None, None
-    return commit.decode().strip(), _hash_of(Path(top.decode().strip()), without)
+    return commit.decode().strip(), _hash_of(Path(os.fsdecode(top).rstrip("\n")), without)
 
 
 _TOP = ("rev-parse", "--show-toplevel")

@@ -22,6 +22,7 @@ MISSING = "missing"
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _OWN = Path(__file__).resolve().parent
 _KINDS = (".py", ".so", ".pyd")
+_GENERATED = ("torchinductor", ".triton", "torch_extensions", "torch_compile")
 
 
 def imported_files(module_path: Path) -> list[str]:
@@ -33,10 +34,11 @@ def imported_files(module_path: Path) -> list[str]:
     found = set()
     for module in list(sys.modules.values()):
         given = getattr(module, "__dict__", {}).get("__file__")
-        if not isinstance(given, str) or not given.endswith(_KINDS):
+        if not isinstance(given, str) or not given.endswith(_KINDS) or _is_generated(module):
             continue
         path = Path(given).resolve()
-        if path != here and path.is_file() and not _is_installed(path):
+        own = path != here and path.is_file()
+        if own and not _is_installed(path) and not _is_installed(Path(given)):
             found.add(Path(os.path.relpath(path, folder)).as_posix())
     return sorted(found)
 
@@ -67,6 +69,13 @@ def code_of(
         "pilot_version": __version__,
         "pilot_sha256": _pilot_digest(),
     }, commit
+
+
+def _is_generated(module: Any) -> bool:
+    """Whether a compiler made it on its way: such files are elsewhere in the next process."""
+    parts = Path(str(module.__file__)).parts
+    by_name = any(mark in part for part in parts for mark in _GENERATED)
+    return getattr(module, "__spec__", None) is None or by_name
 
 
 def _is_installed(path: Path) -> bool:

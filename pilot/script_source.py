@@ -22,7 +22,8 @@ def source_digest(path: Path) -> str:
     data = path.read_bytes()
     if path.suffix == ".py":
         try:
-            tree = _WithoutPilot().visit(ast.parse(data))
+            tree = ast.parse(data)
+            tree = _WithoutPilot(_names_of(tree)).visit(tree)
             data = ast.unparse(tree).encode("utf-8", errors="surrogatepass")
         except (SyntaxError, ValueError, RecursionError):
             pass
@@ -30,7 +31,19 @@ def source_digest(path: Path) -> str:
 
 
 class _WithoutPilot(ast.NodeTransformer):
-    """Takes out the imports of pilot, and its callback wherever a list or a call names it."""
+    """Takes out the imports of pilot, and its callback wherever a list or a call names it.
+
+    ``names`` are those that the callback has in the file.
+    """
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+
+    def _is_callback(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else None
+        return (node.func.id if isinstance(node.func, ast.Name) else name) in self._names
 
     def visit_Import(self, node: ast.Import) -> ast.AST | None:  # noqa: N802 (the name is given)
         node.names = [alias for alias in node.names if not _is_pilot(alias.name)]
@@ -44,35 +57,38 @@ class _WithoutPilot(ast.NodeTransformer):
         adds = (
             isinstance(call, ast.Call)
             and isinstance(call.func, ast.Attribute)
-            and call.func.attr == "add_callback"
-            and any(_is_callback(argument) for argument in call.args)
+            and call.func.attr in ("add_callback", "append")
+            and any(self._is_callback(argument) for argument in call.args)
         )
         return None if adds else self.generic_visit(node)
 
+    def visit_If(self, node: ast.If) -> ast.AST | None:  # noqa: N802
+        self.generic_visit(node)
+        return node if node.body or node.orelse else None
+
     def visit_List(self, node: ast.List) -> ast.AST:  # noqa: N802
-        node.elts = [item for item in node.elts if not _is_callback(item)]
+        node.elts = [item for item in node.elts if not self._is_callback(item)]
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
-        if _is_callback(node):  # kept in a variable: which folder it is given does not count
+        if self._is_callback(node):  # kept in a variable: which folder it is given does not count
             node.args, node.keywords = [], []
             return node
-        node.keywords = [word for word in node.keywords if not _holds_it_alone(word)]
-        return self.generic_visit(node)
+        self.generic_visit(node)
+        node.keywords = [word for word in node.keywords if not _is_no_callback(word)]
+        return node
 
 
-def _holds_it_alone(word: ast.keyword) -> bool:
-    """``callbacks=[PilotCallback(...)]``, with no other element."""
-    items = word.value.elts if isinstance(word.value, ast.List) else []
-    return bool(items) and all(_is_callback(item) for item in items)
+def _is_no_callback(word: ast.keyword) -> bool:
+    """``callbacks=[]``: the same as nothing."""
+    return word.arg == "callbacks" and isinstance(word.value, ast.List) and not word.value.elts
 
 
-def _is_callback(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else None
-    name = node.func.id if isinstance(node.func, ast.Name) else name
-    return name == _CALLBACK
+def _names_of(tree: ast.AST) -> frozenset[str]:
+    """What the file calls the callback."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    aliases = [alias for node in imports if _is_pilot(node.module or "") for alias in node.names]
+    return frozenset({_CALLBACK, *(a.asname or a.name for a in aliases if a.name == _CALLBACK)})
 
 
 def _is_pilot(name: str) -> bool:

@@ -374,8 +374,8 @@ MUTATIONS = (
     Mutation(
         "callback_is_a_difference",
         "pilot/script_source.py",
-        "tree = _WithoutPilot().visit(ast.parse(data))",
-        "tree = ast.parse(data)",
+        "tree = _WithoutPilot(_names_of(tree)).visit(tree)",
+        "pass",
         "tests/test_script_source.py",
     ),
     Mutation(

@@ -233,6 +233,25 @@ def test_a_module_that_the_script_imports_is_its_code(
     assert refused(tmp_path, go) == ["code base.py: is not there any more"]
 
 
+def test_the_command_line_that_the_pilot_gave_is_compared(
+    tmp_path: Path, go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--kl", "0.5", "--api_key", "abcdef"])
+    assert start(tmp_path, go).state.global_step == 6  # the pilot gave none: nothing to compare
+    change(go, lambda made: made["config"].update({"recipe.argv": ["--kl", 0.1]}))
+    assert refused(tmp_path, go) == [
+        "trainer command line: --kl 0.1 -> --kl 0.5 --api_key <hidden>"
+    ]
+    monkeypatch.setattr(sys, "argv", ["train.py", "--kl", "0.1"])
+    assert start(tmp_path, go).state.global_step == 6
+
+
+def test_a_verdict_of_an_older_version_says_so(tmp_path: Path, go: Path) -> None:
+    change(go, lambda made: made.update(code={"recipe_sha256": "1", "commit": "2"}))
+    lines = refused(tmp_path, go)
+    assert any("an older version of pilot noted it otherwise" in line for line in lines)
+
+
 def test_the_newest_verdict_of_a_folder_of_pilots(tmp_path: Path, go: Path) -> None:
     several = tmp_path / "outputs"
     several.mkdir()

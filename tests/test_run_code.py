@@ -15,7 +15,12 @@ LOOK = """
 import json, sys
 from pathlib import Path
 sys.path[:0] = [{script!r}, {library!r}]
+import importlib.util, types
 import train, numpy, pilot.cli.words
+found = importlib.util.spec_from_file_location("made", {library!r} + "/torchinductor_me/made.py")
+sys.modules["made"] = importlib.util.module_from_spec(found)
+sys.modules["loose"] = types.ModuleType("loose")  # as compilers make them: without a spec
+sys.modules["loose"].__file__ = {script!r} + "/loose.py"
 from pilot.run_code import imported_files
 print(json.dumps(imported_files(Path({script!r}) / "train.py")))
 """
@@ -30,6 +35,9 @@ def test_their_own_modules_and_no_others(tmp_path: Path) -> None:
     (script / "base.py").write_text("from own.data import rows\n")
     (script / "train.py").write_text("import base\n")
     (script / "unused.py").write_text("")
+    (library / "torchinductor_me").mkdir()
+    (library / "torchinductor_me" / "made.py").write_text("")
+    (script / "loose.py").write_text("")
     done = subprocess.run(
         [sys.executable, "-c", LOOK.format(script=str(script), library=str(library))],
         env={**environment(), "PYTHONPATH": str(Path(pilot.__file__).parents[1])},

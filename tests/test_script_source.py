@@ -29,6 +29,17 @@ SAME = {
         "    return", "    trainer.add_callback(pilot.PilotCallback(allow=['code']))\n    return"
     ),
 }
+SAME |= {
+    "another name": PLAIN.replace(
+        "import torch", "import torch\nfrom pilot import PilotCallback as Bound"
+    ).replace("args=ARGS", "args=ARGS, callbacks=[Bound(verdict='a')]"),
+    "an empty list": PLAIN.replace("args=ARGS", "args=ARGS, callbacks=[]"),
+    "under a condition": PLAIN.replace(
+        "    return",
+        "    if rank == 0:\n        import pilot\n"
+        "        trainer.add_callback(pilot.PilotCallback('a'))\n    return",
+    ),
+}
 OTHER = {
     "a number": PLAIN.replace("ARGS", "ARGS2"),
     "a callback of their own": PLAIN.replace("args=ARGS", "args=ARGS, callbacks=[Mine()]"),
@@ -59,6 +70,8 @@ def test_beside_their_own_callbacks_and_with_other_folders(tmp_path: Path) -> No
     own = PLAIN.replace("args=ARGS", "args=ARGS, callbacks=[Mine()]")
     both = own.replace("[Mine()]", "[Mine(), pilot.PilotCallback(verdict=X)]")
     assert digest(tmp_path, both) == digest(tmp_path, own)
+    appended = own.replace("    return", "    mine.append(pilot.PilotCallback('a'))\n    return")
+    assert digest(tmp_path, appended) == digest(tmp_path, own)
     kept = [PLAIN + f"\nBOUND = PilotCallback({words})\n" for words in ("'a'", "verdict='b'")]
     assert digest(tmp_path, kept[0]) == digest(tmp_path, kept[1]) != digest(tmp_path, PLAIN)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from pilot.checks.common import num, plural
-from pilot.checks.registry import FAIL, WARN, CheckResult, not_measured, register
+from pilot.checks.registry import FAIL, WARN, CheckResult, register
 from pilot.gates import Gates
 from pilot.records import Finding, StepRecord
 from pilot.view import ArmView, PilotView
@@ -42,11 +42,13 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
     Compared are relative updates, and the same per learning rate (a restart of the schedule is no
     jump): both ratios must exceed ``MIN_RATIO``. It fails where the step also moves more than
     ``MAX_FRAC`` of the weights' norm. Steps whose update is NaN, inf or 0 are left out; a constant
-    series passes. With fewer than nine steps nothing was measured.
+    series passes, and so do fewer than nine steps: there is nothing to compare with. A run that
+    replaces its weights on purpose (ReLoRA) leaves the check out (``checks.skip``).
     """
     steps = [r for r in arm.steps if 0.0 < r.relative_update < math.inf]
     if len(steps) <= _FEWEST:
-        return not_measured(f"{plural(len(steps), 'step')} moved the weights", LIMIT)
+        text = f"{plural(len(steps), 'step')} moved the weights: too few to compare"
+        return CheckResult(measured=True, sentence=text, limit=LIMIT)
     ratios = [
         (_ratio(steps[max(0, k - _BEFORE) : k], steps[k]), steps[k])
         for k in range(_FEWEST, len(steps))

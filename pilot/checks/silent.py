@@ -26,11 +26,13 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
 
     Counted are steps with a finite loss other than 0 on supervised tokens that were not skipped.
     Where the loss is no measure of quality (equal rewards have no gradient) it only warns. A norm
-    that is NaN or inf is a gradient; a constant series other than 0 passes. Without a step nothing
-    was measured.
+    that is NaN or inf is a gradient; a constant series other than 0 passes. Without a step, and
+    under an engine that hides gradients, nothing was measured.
     """
     if not arm.steps:
         return not_measured("no step was recorded", LIMIT)
+    if view.survey.get("not_measured"):  # who shares the gradients out keeps their norm
+        return not_measured("the gradient norm of this engine may be unknown", LIMIT)
     silent = [_is_silent(record) for record in arm.steps]
     at_end = next((k for k, value in enumerate(reversed(silent)) if not value), len(silent))
     count = sum(silent)

@@ -29,7 +29,7 @@ def claim(root: Path) -> None:
     if foreign := [path.name for path in folder.own if os.path.exists(path)]:
         raise FolderError(
             root,
-            f"holds files of something else: {', '.join(foreign)}",
+            f"holds other files by the names of a pilot's: {', '.join(foreign)}",
             remedy="choose another out_dir=DIR",
         )
     made = _missing_parents(root)

@@ -26,6 +26,7 @@ _SHAPES = re.compile(
     r"|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|dapi[0-9a-f]{32}"
     r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
 )
+_OPTION = re.compile(r"""(--([A-Za-z][\w-]*)(?:=|["']?\s*,\s*["']?|\s+))(?!-)[^\s"',\]]+""")
 _USER_INFO = re.compile(r"(?<=://)[^/?#\s@\\]+(?=@)")
 _QUERY = re.compile(
     r"([?&][\w.-]*(?:token|secret|passw|pwd|key|sig|signature|credential)[\w.-]*=)[^&\s#'\"\\]+",
@@ -37,9 +38,18 @@ _ASSIGNED = re.compile(
 
 
 def hide_text(text: str) -> str:
-    """``text`` with everything that has the shape of a secret replaced by ``<hidden>``."""
+    """``text`` with everything that has the shape of a secret replaced by ``<hidden>``.
+
+    That is also the word behind an option of a command line that is called like one.
+    """
+    text = _OPTION.sub(_hide_option, text)
     text = _USER_INFO.sub(HIDDEN, text)
     return _SHAPES.sub(HIDDEN, _QUERY.sub(rf"\1{HIDDEN}", text))
+
+
+def _hide_option(match: re.Match[str]) -> str:
+    name = match[2].replace("-", "_")
+    return match[1] + HIDDEN if is_secret_key(name) else match[0]
 
 
 def hide_message(text: str) -> str:

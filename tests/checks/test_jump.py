@@ -71,6 +71,7 @@ def test_a_model_whose_weights_are_drawn_again_is_no_go() -> None:
     assert result.findings[0].category == "implementation"
 
 
-@pytest.mark.parametrize("updates", [[], [0.1] * 8, [0.0] * 60])
-def test_too_little_is_not_measured(updates: list[Any]) -> None:
-    assert not judged(updates).measured
+@pytest.mark.parametrize("updates", [[], [0.1] * 7 + [0.9], [0.0] * 60])
+def test_too_little_is_compared_with_nothing(updates: list[Any]) -> None:
+    result = judged(updates)
+    assert severity(result) == "" and "too few to compare" in result.sentence

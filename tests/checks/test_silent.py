@@ -57,6 +57,12 @@ def test_equal_rewards_have_none_either() -> None:
     assert judged([0.0] * 40, objective="rl")[0] == "warn"
 
 
+def test_an_engine_that_hides_gradients_is_not_judged() -> None:
+    view = with_baseline(VIEW, steps=tuple(make_step(k, grad_norm=0.0) for k in range(1, 30)))
+    view = replace(view, survey={**view.survey, "not_measured": ["under deepspeed: gradients"]})
+    assert not run_check(NAME, view, make_gates()).measured
+
+
 def test_without_a_step_nothing_was_measured() -> None:
     view = with_baseline(VIEW, steps=())
     assert not run_check(NAME, view, make_gates()).measured

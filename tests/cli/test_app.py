@@ -93,12 +93,13 @@ def test_usage_errors(words: list[str], message: str, user: Path, run_pilot: Run
 
 def test_a_folder_that_holds_a_pilot_is_left_alone(user: Path, run_pilot: RunPilot) -> None:
     (user / "old").mkdir()
-    (user / "old" / "config.yaml").write_text("kept")
+    for name in ("config.yaml", "start.json"):
+        (user / "old" / name).write_text("kept")
     done = run_pilot("+recipe=mine", "out_dir=old", cwd=user)
     assert done.returncode == 2
     assert "holds a pilot already" in done.stderr
     assert f"python -m pilot resume {user / 'old'}" in done.stderr
-    assert os.listdir(user / "old") == ["config.yaml"]
+    assert sorted(os.listdir(user / "old")) == ["config.yaml", "start.json"]
     assert (user / "old" / "config.yaml").read_text() == "kept"
 
 

@@ -33,7 +33,9 @@ def test_a_pilot_is_not_overwritten(tmp_path: Path) -> None:
 def test_files_of_something_else_are_not_overwritten(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("x")
     (tmp_path / "pilot.lock").write_text("")  # of a pilot that was killed before it began
-    with pytest.raises(FolderError, match=f"holds files of something else: {name}\n.*another"):
+    with pytest.raises(
+        FolderError, match=f"holds other files by the names of a pilot.s: {name}\n.*another"
+    ):
         claim(tmp_path)
 
 

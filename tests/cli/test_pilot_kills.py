@@ -158,7 +158,7 @@ def test_lost_records_and_a_changed_recipe(
     recipe.write_text(original.replace("_time.sleep(0.1)", "_time.sleep(0.2)"))
     refused = run_pilot("resume", "out", cwd=root)
     assert refused.returncode == 2, refused.stdout + refused.stderr
-    assert "changed since this pilot began" in refused.stderr and "recipe" in refused.stderr
+    assert "changed since this pilot began" in refused.stderr and "code tiny.py" in refused.stderr
     recipe.write_text(original)
     done = run_pilot("resume", "out", cwd=root)
     assert done.returncode == 0, done.stdout + done.stderr

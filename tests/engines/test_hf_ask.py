@@ -90,7 +90,10 @@ def build_trainer():
         (RAISES, ["FileNotFoundError: no rows.jsonl", 'load("rows.jsonl")', "line 7"]),
         ("import not_there_x\n", ["ModuleNotFoundError", "not_there_x", "import not_there_x"]),
         ("def build_trainer(:\n", ["SyntaxError", "script.py"]),
-        ("def build_trainer():\n    raise SystemExit(3)\n", ["SystemExit: 3"]),
+        (
+            "def build_trainer():\n    raise SystemExit(3)\n",
+            ["ends the process (3)", "recipe.argv"],
+        ),
         ("def build_trainer():\n    assert False\n", ["AssertionError"]),
         ("def build_trainer():\n    return make_trainer(THEIRS, train=[])\n", ["is empty"]),
         (

@@ -16,6 +16,7 @@ from pilot.engines.hf.facts import UNMEASURED, row_facts
 from pilot.engines.hf.rows import count_tokens
 from pilot.engines.hf.sources import MAX_SOURCES, UNREAD
 from pilot.engines.hf.workload import TrainerWorkload
+from pilot.errors import UsageError
 from pilot.folder import PilotFolder
 from pilot.jsonl import write_json
 from pilot.survey import write_rows
@@ -348,5 +349,34 @@ def test_a_collator_that_fails_on_some_rows_and_one_that_wants_several(tmp_path:
     unmeasured = [row for row, fact in enumerate(facts) if fact.num_tokens == UNMEASURED]
     assert unmeasured == sorted(failed)
     failed.clear()
-    facts = found(make_trainer(tmp_path, train=ROWS, collator=pairs), failed=failed)
+    trainer = make_trainer(tmp_path, train=ROWS, collator=pairs)
+    facts = found(trainer, failed=failed)
     assert failed == {} and {fact.num_tokens for fact in facts} == {UNMEASURED}
+    with pytest.raises(UsageError, match="takes no row by itself"):
+        workload(trainer).facts()
+
+
+def test_a_collator_that_drops_rows_is_not_at_fault(tmp_path: Path) -> None:
+    def dropping(rows: Any) -> Any:
+        return collate([row for row in rows if len(row["input_ids"]) < longest])  # [] alone: raises
+
+    longest = max(len(row["input_ids"]) for row in ROWS)
+    failed: dict[int, str] = {}
+    facts = found(make_trainer(tmp_path, train=ROWS, collator=dropping), failed=failed)
+    dropped = [row for row, given in enumerate(ROWS) if len(given["input_ids"]) == longest]
+    assert failed == {} and dropped
+    assert [row for row, fact in enumerate(facts) if fact.num_tokens == UNMEASURED] == dropped
+
+
+def test_a_collator_that_breaks_for_good_is_at_fault(tmp_path: Path) -> None:
+    calls = [0]
+
+    def broken(rows: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > 19:
+            raise KeyError("gone")
+        return collate(rows)
+
+    failed: dict[int, str] = {}
+    found(make_trainer(tmp_path, train=ROWS, collator=broken), failed=failed)
+    assert len(failed) == len(ROWS) and "KeyError" in failed[0]

@@ -27,6 +27,9 @@ def test_ordinary_keys(key: str) -> None:
     [
         ("http://bob:s3cr3t@host:5000/x", "http://<hidden>@host:5000/x"),
         ("https://onlytoken@host", "https://<hidden>@host"),
+        ('["--api_key", "abc", "--lr", "3"]', '["--api_key", "<hidden>", "--lr", "3"]'),
+        ("train.py --hub-token=abc --pad_token x", "train.py --hub-token=<hidden> --pad_token x"),
+        ("--tokenizer gpt2 --token --lr 3", "--tokenizer gpt2 --token --lr 3"),
         ("use hf_abcdefghijklmnop now", "use <hidden> now"),
         ("sk-proj-abcdefghij1234", "<hidden>"),
         ("https://h/p?a=1&api_key=zzz&b=2", "https://h/p?a=1&api_key=<hidden>&b=2"),

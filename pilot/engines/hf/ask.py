@@ -156,10 +156,11 @@ def _failed(target: str, error: BaseException, log: Path) -> UsageError:
 
     Of a script that ends itself, most often over its command line, what it printed last.
     """
-    package = str(getattr(error, "name", "") or "").partition(".")[0]
+    package = str(getattr(error, "name", ""))  # not a part of one: that is another version
     if isinstance(error, ModuleNotFoundError) and package in EXTRAS:
         return MissingExtra(package, EXTRAS[package], f"the script {target}")
     if isinstance(error, SystemExit):
+        sys.stdout.flush()
         sys.stderr.flush()
         printed = "".join(f"    | {line}\n" for line in last_lines(log))
         return UsageError(

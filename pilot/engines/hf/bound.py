@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import shlex
+import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from pilot.bound import BoundVerdict, loaded_file, read_bound, refuse
+from pilot.engines.hf.argv import argv_of
 from pilot.engines.hf.digests import digests
 from pilot.engines.hf.run_facts import run_facts
 from pilot.errors import ExitCode, FullRunRefused, PilotError
-from pilot.fingerprint import bound_sets, make_fingerprint
+from pilot.fingerprint import bound_sets, make_fingerprint, without_folder
 from pilot.fingerprint_differences import differences, without_own_code
 from pilot.script_source import source_digest
+from pilot.tracking.hide import hide_text
 
 
 def require_go(trainer: Any, root: Path, allow: Collection[str]) -> None:
@@ -70,6 +74,7 @@ def _differences(trainer: Any, bound: BoundVerdict) -> list[str]:
         return ["trainer: the pilot trained no Trainer, so there is nothing to compare with"]
     now, lines = _fingerprint(trainer, bound)
     lines += without_own_code(differences(made_for, now))
+    lines += _command_line(made_for)
     first = int((made_for.get("config") or {}).get("full_run.start_step") or 0)
     begins = int(trainer.state.global_step)
     if begins < first:
@@ -77,6 +82,16 @@ def _differences(trainer: Any, bound: BoundVerdict) -> list[str]:
             f"trainer first step: {first + 1} -> {begins + 1}: what comes before it was not piloted"
         )
     return lines
+
+
+def _command_line(made_for: Mapping[str, Any]) -> list[str]:
+    """Other words than the pilot gave to the script, where it gave any (``recipe.argv``)."""
+    given = (made_for.get("config") or {}).get("recipe.argv")
+    if given is None:
+        return []
+    pair = (argv_of({"argv": given}), sys.argv[1:])
+    old, new = (shlex.join(str(without_folder(word)) for word in words) for words in pair)
+    return [] if old == new else [f"trainer command line: {hide_text(old)} -> {hide_text(new)}"]
 
 
 def _fingerprint(trainer: Any, bound: BoundVerdict) -> tuple[dict[str, Any], list[str]]:
@@ -112,9 +127,11 @@ def _loaded_elsewhere(bound: BoundVerdict, script: Path) -> dict[str, Path]:
     found = {}
     for name in bound.imported:
         beside = (script.parent / name).resolve()
+        if beside.is_file():
+            continue
         digest = bound.files[name]
         path = loaded_file(Path(name).name, beside, digest)
-        if path and not beside.is_file() and source_digest(path) == digest:
+        if path and source_digest(path) == digest:
             found[name] = path  # one that only has its name is no copy of it
     return found
 

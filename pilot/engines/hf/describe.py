@@ -11,7 +11,6 @@ from typing import Any
 from pilot.config import Config, validate
 from pilot.engines import seeds
 from pilot.engines.hf.arguments import tree_of
-from pilot.engines.hf.facts import UNMEASURED
 from pilot.engines.hf.rates import measure_rates, planned_rates
 from pilot.engines.hf.rows import inner_batch_sampler
 from pilot.engines.hf.sharded import HIDES, of_trainer
@@ -168,11 +167,8 @@ def _facts(workload: TrainerWorkload) -> tuple[list[RowFacts], str]:
     if not workload.num_rows:
         return [], "lengths and order of the rows: the training data has no length"
     try:
-        found = workload.facts()
-        if found and all(fact.num_tokens == UNMEASURED for fact in found):
-            return [], "lengths of the rows: the collator takes no row by itself"
-        return found, ""
-    except Exception as error:  # rows that are made in batches
+        return workload.facts(), ""
+    except Exception as error:  # a collator that wants several rows, rows that are made in batches
         return [], f"lengths of the rows: {type(error).__name__} for a row by itself"
 
 

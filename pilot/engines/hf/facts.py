@@ -4,8 +4,8 @@ The truth is what the collator makes of a row by itself. A few rows are collated
 what follows from their own columns (``columns.py``); a rule that agrees on all of them, and then on
 the longest rows, is used for all. Where none does, every row is collated. Rows that would take too
 long to read are measured on an even sample: the others have ``UNMEASURED`` as their counts, and so
-have rows on which the user's code fails. Where it fails on each (a collator that wants several
-rows) no row is at fault, and none has a length.
+have rows on which the user's code fails. A row that can be collated among others, but not by
+itself, is no fault.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pilot.engines.hf.columns import (
     make_rules,
 )
 from pilot.engines.hf.digests import sampled_rows
-from pilot.engines.hf.failed_rows import RowFailedError, twice
+from pilot.engines.hf.failed_rows import ALONE, RowFailedError, twice
 from pilot.engines.hf.rows import count_tokens
 from pilot.engines.hf.sources import source_in, sources_of
 from pilot.recipe import RowFacts
@@ -43,6 +43,7 @@ MOST_SECS = 10.0  # of reading rows one at a time; beyond, a sample
 SAMPLE_ROWS = 4_096
 _PROBED_ROWS = 24
 _LONGEST_ROWS = 8
+_TRIED_ROWS = 32  # of rows that cannot be collated by themselves, again among others
 
 
 def row_facts(
@@ -57,7 +58,7 @@ def row_facts(
     Args:
         trainer: the Trainer.
         loader: its training loader; the dataset has a length.
-        failed: takes the rows on which the user's code fails, and how.
+        failed: takes the rows on which the user's code fails, also among others, and how.
         most_secs: more seconds than this of reading one at a time are not spent: a sample is read.
     """
     reader = _Reader(trainer, loader)
@@ -82,6 +83,7 @@ class _Reader:
         self.trainer, self.collate = trainer, loader.collate_fn
         self.dataset = loader.dataset
         self.named: dict[int, str] = {}
+        self.good: list[Any] = []  # two rows that the collator took
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -102,9 +104,21 @@ class _Reader:
 
     def _one(self, row: int) -> tuple[int, int]:
         example = self.read(row)
-        batch = twice(lambda: self.collate([example]), row, "collated by itself: ")
+        batch = twice(lambda: self.collate([example]), row, ALONE)
         counts = count_tokens(self.trainer, [batch]).tolist()
+        if len(self.good) < 2:
+            self.good.append(example)
         return int(counts[1]), int(counts[0])
+
+    def fails_among_others(self, row: int) -> bool:
+        """Whether the collator does not take ``row`` in a batch of three either."""
+        try:
+            example = self.read(row)
+            others = self.good or [self.read((row + k) % len(self)) for k in (1, 2)]
+            twice(lambda: self.collate([others[0], example, others[-1]]), row)
+        except RowFailedError:
+            return True
+        return False
 
     def chunks(self, rows: Sequence[int] | None) -> Iterator[Columns]:
         """The known columns of ``rows`` (None: all), chunk by chunk."""
@@ -147,17 +161,24 @@ def _one_by_one(reader: _Reader, most_secs: float, failed: dict[int, str]) -> Co
     counts = np.full((num_rows, 2), UNMEASURED, dtype=np.int64)
     found: dict[int, str] = {}
     first = sampled_rows(num_rows, SAMPLE_ROWS, SAMPLE_ROWS)
-    rest = sorted(set(range(num_rows)) - set(first)) if num_rows > len(first) else []
-    for row in (*first, *rest):
+    known = set(first)
+    for row in itertools.chain(first, (k for k in range(num_rows) if k not in known)):
         try:
             counts[row] = reader.collated([row])[0]
         except RowFailedError as error:
             found[row] = error.why
         if time.perf_counter() - begun > most_secs:
             break
-    if (counts[:, 0] != UNMEASURED).any():
-        failed.update(found)
+    failed.update(_at_fault(reader, found))
     return counts
+
+
+def _at_fault(reader: _Reader, found: dict[int, str]) -> dict[int, str]:
+    """The rows of ``found`` that fail among others too; where each that is tried does, all."""
+    tried = [row for row in itertools.islice(found, _TRIED_ROWS) if reader.fails_among_others(row)]
+    if len(tried) == min(_TRIED_ROWS, len(found)):
+        return found
+    return {row: found[row] for row in tried}
 
 
 def _agreeing(chunks: Sequence[Columns], expected: Counts) -> Rule | None:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pilot.data.audit import MAX_ROW_IDS
+from pilot.errors import UsageError
 
 T = TypeVar("T")
+ALONE = "collated by itself: "
 _MAX_CHARS = 200
 
 
@@ -58,3 +60,13 @@ def in_audit(audit: dict[str, Any], failed: dict[int, str]) -> dict[str, Any]:
     ids = sorted(failed)
     more = {"num_unreadable": len(ids), "unreadable": ids[:MAX_ROW_IDS]}
     return {**audit, **more, "unreadable_why": failed[ids[0]]}
+
+
+def wants_several(target: str) -> UsageError:
+    """What is said where no row can be collated by itself, and all can among others."""
+    return UsageError(
+        f"recipe.trainer = {target!r}: its collator takes no row by itself; pilot validates one "
+        "row at a time, and counts the tokens of each\n"
+        "    remedy: let it take a batch of one row, or describe the run as a recipe of your own "
+        "(recipes/README.md)"
+    )

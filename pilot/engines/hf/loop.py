@@ -9,7 +9,7 @@ Only a branch that goes back to an earlier state leaves the loop: its steps call
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class TrainerLoop:
         self.batches, self.rows = batches, rows
         self.resume: UserResume | None = None
         self.has_begun = False
+        self.own_has_begun: Callable[[], None] = _nothing
         self.loader: Any = None
         self._pending: Mapping[str, Any] | None = None
         self._program: Program | None = None
@@ -111,6 +112,7 @@ class TrainerLoop:
             again = MemoryError("the Trainer began again with a smaller batch")
             self._raised = self._seen or failure_of(self.tap, again)
             raise LoopEnd
+        self.own_has_begun()
         self.tap.on_error = self._note
         pending, self._pending = self._pending, None
         drawn = int(pending["num_drawn"]) if pending else 0
@@ -184,3 +186,7 @@ class TrainerLoop:
                 traceback_text="",
             )
         self._in_trainer(lambda: train_rows(self.tap, self.loader, batches))
+
+
+def _nothing() -> None:
+    """Nobody waits for the loop."""

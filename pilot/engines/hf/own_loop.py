@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -13,15 +13,17 @@ from pilot.errors import UsageError
 
 
 class Begins(Protocol):
-    """A loop that notes when the Trainer's own has begun."""
+    """A loop that calls ``own_has_begun`` when the Trainer's own begins."""
 
     tap: Tap
-    has_begun: bool
+    own_has_begun: Callable[[], None]
 
 
 @contextlib.contextmanager
 def only_in(loop: Begins) -> Iterator[None]:
     """Within: the model trains nowhere but in transformers' own loop.
+
+    What looks for it is gone when that loop begins: a compiler never sees it.
 
     Raises:
         UsageError: a forward pass with gradients before that loop has begun.
@@ -29,12 +31,11 @@ def only_in(loop: Begins) -> Iterator[None]:
     trainer, model = loop.tap.trainer, loop.tap.model
 
     def look(module: torch.nn.Module, inputs: Any) -> None:
-        if loop.has_begun:
-            hook.remove()
-        elif module.training and torch.is_grad_enabled():
+        if module.training and torch.is_grad_enabled():
             raise no_loop(trainer)
 
     hook = model.register_forward_pre_hook(look)
+    loop.own_has_begun = hook.remove
     try:
         yield
     finally:

@@ -24,7 +24,8 @@ from pilot.engines.hf.audit import audit_set
 from pilot.engines.hf.build import build_trainer
 from pilot.engines.hf.contract import require_contract
 from pilot.engines.hf.digests import changed_sets, digests
-from pilot.engines.hf.facts import row_facts
+from pilot.engines.hf.facts import UNMEASURED, row_facts
+from pilot.engines.hf.failed_rows import wants_several
 from pilot.engines.hf.order import (
     drawn_by_pilot,
     max_steps,
@@ -136,10 +137,17 @@ class TrainerWorkload:
         return max_steps(self.trainer, self.loader)
 
     def facts(self) -> list[RowFacts]:
-        """Source and length of every training row, as the collator makes it; of a stream none."""
+        """Source and length of every training row, as the collator makes it; of a stream none.
+
+        Raises:
+            UsageError: the collator takes no row by itself, as a validation needs it.
+        """
         if self.num_rows is None:
             return []
-        found = row_facts(self.trainer, self.loader, failed=self._failed_rows)
+        failed = self._failed_rows
+        found = row_facts(self.trainer, self.loader, failed=failed)
+        if found and not failed and all(fact.num_tokens == UNMEASURED for fact in found):
+            raise wants_several(self.target)
         self._sources = [fact.source for fact in found]
         return found
 
