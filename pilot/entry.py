@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,12 +38,24 @@ def run_guarded(work: Callable[[], int], error_file: Path) -> int:
         with contextlib.suppress(OSError):  # the log may lie on the disk that is full
             print(error, file=sys.stderr, flush=True)
         return EXIT_DISK_FULL
+    except OSError as error:
+        if not _is_full(error):
+            raise
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+        return EXIT_DISK_FULL
     except PilotError as error:
         with contextlib.suppress(OSError):
             print(error, file=sys.stderr, flush=True)
         write = world.leave if world.rank() else write_json
         write(error_file, {"message": str(error), "exit_code": int(error.exit_code)})
         return int(error.exit_code)
+
+
+def _is_full(error: OSError) -> bool:
+    """Whether a disk is full; numpy says so in words and gives no number."""
+    in_words = error.errno is None and "requested and" in str(error) and "written" in str(error)
+    return in_words or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def die_with_parent() -> None:
