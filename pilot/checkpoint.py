@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pilot.errors import CheckpointDamaged, DiskFull
+from pilot.errors import CheckpointDamaged, DiskFull, is_disk_full
 from pilot.jsonl import write_json
 
 _STATE, _MANIFEST = "state.pt", "manifest.json"
@@ -185,8 +185,7 @@ def _sha256(path: Path) -> str:
 def _as_disk_full(folder: Path, error: OSError | RuntimeError) -> Exception:
     """Torch's zip writer reports a full disk as a RuntimeError and hides the OSError behind it."""
     if isinstance(error, OSError):
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        return DiskFull(folder, error) if full else error
+        return DiskFull(folder, error) if is_disk_full(error) else error
     hidden = error.__context__
     while hidden is not None and not isinstance(hidden, OSError):
         hidden = hidden.__context__

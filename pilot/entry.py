@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
 import signal
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pilot.engines import PARENT_PID, world
-from pilot.errors import DiskFull, ExitCode, PilotError, UsageError
+from pilot.errors import DiskFull, ExitCode, PilotError, UsageError, is_disk_full
 from pilot.jsonl import write_json
 
 # Not one of the public codes: it tells the parent what a full disk keeps it from reading.
@@ -39,7 +38,7 @@ def run_guarded(work: Callable[[], int], error_file: Path) -> int:
             print(error, file=sys.stderr, flush=True)
         return EXIT_DISK_FULL
     except OSError as error:
-        if not _is_full(error):
+        if not is_disk_full(error):
             raise
         with contextlib.suppress(OSError):
             traceback.print_exc()
@@ -50,12 +49,6 @@ def run_guarded(work: Callable[[], int], error_file: Path) -> int:
         write = world.leave if world.rank() else write_json
         write(error_file, {"message": str(error), "exit_code": int(error.exit_code)})
         return int(error.exit_code)
-
-
-def _is_full(error: OSError) -> bool:
-    """Whether a disk is full; numpy says so in words and gives no number."""
-    in_words = error.errno is None and "requested and" in str(error) and "written" in str(error)
-    return in_words or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def die_with_parent() -> None:

@@ -7,6 +7,7 @@ Exit codes are an API: 0 GO, 1 pilot crashed, 2 configuration or usage error, 3 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -121,6 +122,12 @@ class MissingExtra(UsageError):
             f"{needed_by} needs the package {package!r}, which is not installed\n"
             f"    remedy: pip install 'pilot-run[{extra}]'"
         )
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a disk, or a quota, is full; numpy says so in words and gives no number."""
+    in_words = error.errno is None and "requested and" in str(error) and "written" in str(error)
+    return in_words or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class DiskFull(PilotError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,12 +194,11 @@ class PilotFolder:
         """Held by the pilot that works in this folder."""
         return self.root / "pilot.lock"
 
-    @property
-    def own(self) -> tuple[Path, ...]:
-        """Everything that a pilot writes here, its lock apart."""
+    def taken_names(self) -> list[str]:
+        """What of everything that a pilot writes here is there already; its lock apart."""
         names = [n for n, value in vars(type(self)).items() if isinstance(value, property)]
-        files = [getattr(self, name) for name in names if name not in ("own", "lock")]
-        return (*files, self.root / "arms")
+        files = [getattr(self, name) for name in names if name != "lock"]
+        return [path.name for path in (*files, self.root / "arms") if os.path.exists(path)]
 
     def arm(self, name: str) -> ArmFolder:
         """The folder of an arm."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pilot.errors import DiskFull
+from pilot.errors import DiskFull, is_disk_full
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -104,8 +103,7 @@ class JsonlWriter:
 
 
 def _disk_error(path: Path, error: OSError) -> Exception:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return DiskFull(path, error) if full else error
+    return DiskFull(path, error) if is_disk_full(error) else error
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -53,11 +53,11 @@ def check(view: PilotView, gates: Gates, arm: ArmView) -> CheckResult:
         (_ratio(steps[max(0, k - _BEFORE) : k], steps[k]), steps[k])
         for k in range(_FEWEST, len(steps))
     ]
-    top, record = max(ratios, key=lambda pair: (pair[0], -pair[1].step))
     jumps = [pair for pair in ratios if pair[0] >= MIN_RATIO]
     far = [pair for pair in jumps if pair[1].relative_update > MAX_FRAC]
     if not jumps:
-        text = f"no step moved the weights more than {num(top)} x as far as those before it"
+        top = num(max(ratio for ratio, _ in ratios))
+        text = f"no step moved the weights more than {top} x as far as those before it"
         return CheckResult(measured=True, sentence=text, limit=LIMIT)
     ratio, record = (far or jumps)[0]
     text = (

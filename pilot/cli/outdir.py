@@ -26,7 +26,7 @@ def claim(root: Path) -> None:
             "holds a pilot already",
             remedy=f"go on with it: python -m pilot resume {root} - or choose another out_dir=DIR",
         )
-    if foreign := [path.name for path in folder.own if os.path.exists(path)]:
+    if foreign := folder.taken_names():
         raise FolderError(
             root,
             f"holds other files by the names of a pilot's: {', '.join(foreign)}",

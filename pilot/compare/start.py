@@ -14,12 +14,12 @@ from pilot.compare.paired import mean_loss
 from pilot.plan import BEFORE
 from pilot.view import ArmView, PilotView
 
-# Relative to the loss. Source: the same weights evaluated again, in batches of other widths too,
-# differ by at most 1e-6 in fp32; the rounding of bf16 is 4e-3 of one logit, far less of a mean.
+# Relative to the loss. Source: 533 arms on CPUs differ by exactly 0, but for smoothed labels (8e-5)
+# and weights without a seed (5e-3). The rest is room for other kernels (candidates, not measured).
 _MAX_FRAC_FP32, _MAX_FRAC_LOW = 1e-5, 1e-3
 _ROUNDS = ("batch.", "engine.")  # the same weights, rounded otherwise
-_ARITHMETIC = ("bf16", "fp16", "tf32", "bf16_full_eval", "fp16_full_eval", "use_cpu")
-_SEEDS = ("pilot.seed", "recipe.arguments.seed")
+_ARITHMETIC = ("tf32", "bf16_full_eval", "fp16_full_eval", "use_cpu")
+_SEED = "pilot.seed"
 _ARGUMENTS = "recipe.arguments."
 
 
@@ -48,8 +48,8 @@ def other_start(view: PilotView, arm: ArmView) -> str:
 
 def _may_differ(variable: str) -> bool:
     if variable.startswith(_ARGUMENTS):
-        return variable in _SEEDS or variable.removeprefix(_ARGUMENTS) in _ARITHMETIC
-    return variable in _SEEDS or variable == "precision" or variable.startswith("recipe.")
+        return variable.removeprefix(_ARGUMENTS) in _ARITHMETIC
+    return variable in (_SEED, "precision") or variable.startswith("recipe.")
 
 
 def _max_frac(view: PilotView, variable: str) -> float:

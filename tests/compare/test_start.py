@@ -49,7 +49,7 @@ def _more(record: ValidationRecord, frac: float) -> ValidationRecord:
         ("batch.micro_batch_size", "fp32", 1e-4, False),
         ("batch.sequence_length", "fp32", 1e-2, True),
         ("recipe.arguments.label_smoothing_factor", "fp32", 8e-5, True),
-        ("recipe.arguments.bf16", "fp32", 1e-3, False),
+        ("recipe.arguments.tf32", "fp32", 1e-3, False),
         ("precision", "fp32", 1e-3, False),
         ("pilot.seed", "fp32", 0.1, False),  # other adapters
         ("recipe.width", "fp32", 0.5, False),  # another model, on purpose

@@ -104,8 +104,11 @@ class _Reader:
 
     def _one(self, row: int) -> tuple[int, int]:
         example = self.read(row)
-        batch = twice(lambda: self.collate([example]), row, ALONE)
-        counts = count_tokens(self.trainer, [batch]).tolist()
+
+        def count() -> list[float]:
+            return count_tokens(self.trainer, [self.collate([example])]).tolist()
+
+        counts = twice(count, row, ALONE)
         if len(self.good) < 2:
             self.good.append(example)
         return int(counts[1]), int(counts[0])

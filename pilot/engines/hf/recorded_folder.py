@@ -60,18 +60,13 @@ def _next_attempt(root: Path, arm: ArmFolder, done: int) -> int:
     if PilotFolder(root).start.is_file():
         raise FolderError(root, "holds a pilot", remedy="give an out_dir of its own")
     attempt = count_attempts(arm) + 1
-    if attempt == 1 and (foreign := _in_the_way(root)):
+    if attempt == 1 and (foreign := PilotFolder(root).taken_names()):
         what = f"holds files of something else: {', '.join(foreign)}"
         raise FolderError(root, what, remedy="give an out_dir of its own")
     if attempt > 1 and not done:
         what = "holds the records of another run"
         raise FolderError(root, what, remedy="give a new out_dir")
     return attempt
-
-
-def _in_the_way(root: Path) -> list[str]:
-    """What would be overwritten, by name."""
-    return [path.name for path in PilotFolder(root).own if path.exists()]
 
 
 def _write(run: DescribedRun, root: Path) -> None:
